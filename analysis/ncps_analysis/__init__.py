@@ -1,0 +1,1 @@
+"""First floor: handshakes and connection records in, answers out."""

@@ -1,0 +1,1 @@
+"""Ground floor: packets in, handshakes out. Importing this package never needs libpcap."""

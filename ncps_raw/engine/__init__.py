@@ -1,0 +1,1 @@
+"""The engines: the same conversation, driven in different ways."""
