@@ -67,7 +67,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class ClockPairs:
-    """Readings of CLOCK_MONOTONIC and CLOCK_REALTIME taken together, in time order (int64 ns arrays of one length)."""
+    """Readings of CLOCK_MONOTONIC and CLOCK_REALTIME taken together, in time order (int64 ns arrays)."""
 
     monotonic_ns: npt.NDArray[np.int64]
     realtime_ns: npt.NDArray[np.int64]

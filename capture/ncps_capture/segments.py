@@ -148,7 +148,7 @@ def syn_retrans(rows: Handshakes) -> npt.NDArray[np.int64]:
 
 
 def rtt_first_ns(rows: Handshakes) -> npt.NDArray[np.int64]:
-    """First SYN to first valid SYN-ACK, ns (D5): what the user waited for on the wire. UNKNOWN where it is not known."""
+    """First SYN to first valid SYN-ACK, ns (D5): what the user waited for on the wire. UNKNOWN where not known."""
     bad = (
         (rows["state"] != ANSWERED)
         | (rows["t_synack_ns"] == UNKNOWN)
@@ -159,7 +159,7 @@ def rtt_first_ns(rows: Handshakes) -> npt.NDArray[np.int64]:
 
 
 def path_rtt_ns(rows: Handshakes) -> npt.NDArray[np.int64]:
-    """The exact round trips only, ns (D5): ``rtt_ts`` where it is known, else the RTT of a single SYN, else UNKNOWN."""
+    """The exact round trips only, ns (D5): ``rtt_ts`` where known, else the RTT of a single SYN, else UNKNOWN."""
     single = np.where(rows["syn_n"] == 1, rtt_first_ns(rows), UNKNOWN)
     bad = (rows["flags"] & (F_CLOCK_STEP | F_CLOCK_ERROR)) != 0
     return np.where(bad, UNKNOWN, np.where(rows["rtt_ts_ns"] != UNKNOWN, rows["rtt_ts_ns"], single))
@@ -170,7 +170,7 @@ def path_rtt_ns(rows: Handshakes) -> npt.NDArray[np.int64]:
 
 @dataclass
 class Books:
-    """Everything captured, and what became of it. Adds up by ``+=``; ``problems`` names each identity of D14 that breaks."""
+    """Everything captured and what became of it. Adds up by ``+=``; ``problems`` names each broken identity of D14."""
 
     packets: int = 0
     tcp_packets: int = 0
