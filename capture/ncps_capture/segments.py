@@ -170,7 +170,7 @@ def path_rtt_ns(rows: Handshakes) -> npt.NDArray[np.int64]:
 
 @dataclass
 class Books:
-    """Everything captured and what became of it. Adds up by ``+=``; ``problems`` names each broken identity of D14."""
+    """Everything captured and what became of it. Adds up by ``+=``; ``problems`` names broken identities (D14)."""
 
     packets: int = 0
     tcp_packets: int = 0
