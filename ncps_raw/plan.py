@@ -1,0 +1,269 @@
+"""Vocabulary: what a run is asked to do, checked before anything starts.
+
+Must not know how the wish was typed, how names are resolved or how the load is driven: it keeps the target as
+the person wrote it and never asks this machine anything. The one idea: a plan that exists is valid. Whoever
+holds one need not check a limit again, and a wrong wish ends in one line that names the option by the name the
+person used: ours, or NCPS's when the plan comes from its dialect.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from ncps_capture.errors import UsageError
+
+DEFAULT: Final = -1
+"""Of a count: take the documented default, which depends on another field."""
+
+SECOND: Final = 1_000_000_000
+MAX_PORT: Final = 65_535
+MAX_THREADS: Final = 1_024
+MAX_CONNECTIONS: Final = 100_000_000
+MAX_SIZE: Final = 1 << 30
+MAX_TIME_NS: Final = 366 * 86_400 * SECOND
+
+CLIENT_MODES: Final = ("0", "1")
+SERVER_MODES: Final = ("echo",)
+ENGINES: Final = ("selector",)
+CAPTURES: Final = ("auto", "required", "off")
+FORMATS: Final = ("text", "ncps", "json", "jsonl")
+CLOSES: Final = ("fin", "rst")
+
+_NAMES: Final = {
+    "base_port": ("--port", "-bp"),
+    "ports": ("--ports", "-np"),
+    "threads": ("--threads", "-r"),
+    "processes": ("--processes", "--processes"),
+    "connections": ("--connections", "-N"),
+    "pending": ("--pending", "-P"),
+    "mode": ("--mode", "-M"),
+    "hold_ns": ("--hold", "-D"),
+    "size": ("--size", "-len"),
+    "local_port": ("--local-port", "-bcp"),
+    "local_ports": ("--local-ports", "-ncp"),
+    "cross_connect": ("--cross-connect", "-xconnect"),
+    "duration_ns": ("--duration", "-t"),
+    "warmup_ns": ("--warmup", "-wt"),
+    "interval_ns": ("--interval", "-i"),
+    "bind": ("--bind", "-b"),
+    "close": ("--close", "-abortiveclose or -normalclose"),
+    "engine": ("--engine", "--engine"),
+    "capture": ("--capture", "--capture"),
+    "capture_buffer": ("--capture-buffer", "--capture-buffer"),
+    "format": ("--format", "--format"),
+    "max_failed": ("--max-failed", "--max-failed"),
+    "target": ("HOST", "-c"),
+}
+"""Field -> (our option, NCPS's flag): the name a message uses."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What server and client share. Times in ns, sizes in bytes. Raises ``UsageError`` for what cannot be meant."""
+
+    role: ClassVar[str]
+    modes: ClassVar[tuple[str, ...]]
+
+    bind: tuple[str, ...] = ()  # numeric local addresses, scope allowed; () = any
+    base_port: int = 10_001  # first server port
+    ports: int = DEFAULT  # number of server ports; default: threads
+    threads: int = 16  # loops
+    processes: int | None = None  # None: see ``process_count``
+    mode: str = ""
+    size: int = 1_000  # bytes of one send, and at most of one receive
+    duration_ns: int | None = None  # with the warm-up; None = until interrupted
+    warmup_ns: int = 0
+    interval_ns: int = SECOND
+    close: str = ""  # "fin" or "rst"
+    engine: str = "selector"
+    capture: str = ""  # "auto": where it is allowed; "required": else the run fails; "off"
+    interface: str | None = None  # None = found by route
+    write: str | None = None  # also save the packets, as pcap
+    capture_buffer: int = 64 << 20
+    format: str = "text"
+    output: str | None = None  # None = standard output
+    quiet: bool = False  # nothing on standard error but warnings and errors
+    silent_rows: bool = False  # no periodic rows
+    max_failed: float | None = None  # share of the attempts, 0 to 1; None = fail only if all of them did
+    command_line: str = ""  # as NCPS shows it after === CMDLINE
+    dialect: bool = False  # typed in NCPS's dialect
+
+    def __post_init__(self) -> None:
+        if self.ports == DEFAULT:
+            self._set("ports", self.threads)
+        self._shared_limits()
+
+    def process_count(self, cores: int) -> int:
+        """How many processes share the loops on a machine with ``cores`` usable cores: never more than loops."""
+        return max(1, min(self.threads, cores)) if self.processes is None else self.processes
+
+    # ---- checks --------------------------------------------------------------------------------------------
+
+    def _set(self, field: str, value: object) -> None:
+        object.__setattr__(self, field, value)
+
+    def _name(self, field: str) -> str:
+        return _NAMES[field][1 if self.dialect else 0]
+
+    def _refuse(self, field: str, expected: str, value: object) -> UsageError:
+        return UsageError(f"{self._name(field)} must be {expected}, not {value}")
+
+    def _between(self, field: str, low: int, high: int) -> None:
+        value = getattr(self, field)
+        if not low <= value <= high:
+            raise self._refuse(field, f"{low} to {high}", value)
+
+    def _one_of(self, field: str, choices: tuple[str, ...]) -> None:
+        value = getattr(self, field)
+        if value not in choices:
+            raise self._refuse(field, " or ".join(choices), value or "empty")
+
+    def _block_fits(self, first: str, count: str) -> None:
+        start, n = getattr(self, first), getattr(self, count)
+        if start + n > MAX_PORT + 1:
+            raise UsageError(
+                f"{self._name(first)} {start} and {self._name(count)} {n} pass the last port, {MAX_PORT}: "
+                f"at most {MAX_PORT + 1 - start} ports fit"
+            )
+
+    def _shared_limits(self) -> None:
+        self._between("threads", 1, MAX_THREADS)
+        self._between("base_port", 1, MAX_PORT)
+        self._between("ports", 1, MAX_PORT)
+        self._block_fits("base_port", "ports")
+        if self.processes is not None:
+            self._between("processes", 1, self.threads)
+        self._between("size", 1, MAX_SIZE)
+        if self.mode not in self.modes:
+            raise UsageError(f"mode {self.mode} is not available: the {self.role} has {' and '.join(self.modes)}")
+        if self.engine not in ENGINES:
+            raise UsageError(f"engine {self.engine} is not available: there is {' and '.join(ENGINES)}")
+        self._one_of("close", CLOSES)
+        self._one_of("capture", CAPTURES)
+        self._one_of("format", FORMATS)
+        self._between("capture_buffer", 1 << 20, 4 << 30)
+        self._times()
+        if self.max_failed is not None and not 0 <= self.max_failed <= 1:
+            raise self._refuse("max_failed", "0 % to 100 %", f"{self.max_failed:.6g}")
+        if self.capture == "off" and (self.write or self.interface):
+            what = "--write" if self.write else "--interface"
+            raise UsageError(f"{what} needs the capture, which --no-capture switches off: leave out one of them")
+        for address in self.bind:
+            _family(address, self._name("bind"))
+
+    def _times(self) -> None:
+        if not 0 < self.interval_ns <= MAX_TIME_NS:
+            raise UsageError(f"{self._name('interval_ns')} must be longer than 0 s and at most a year")
+        if not 0 <= self.warmup_ns <= MAX_TIME_NS:
+            raise UsageError(f"{self._name('warmup_ns')} must be 0 s to a year")
+        if self.duration_ns is None:
+            return
+        if not 0 < self.duration_ns <= MAX_TIME_NS:
+            raise UsageError(f"{self._name('duration_ns')} must be longer than 0 s and at most a year")
+        if self.warmup_ns >= self.duration_ns:
+            raise UsageError(
+                f"{self._name('warmup_ns')} must be shorter than {self._name('duration_ns')}, which includes it: "
+                "nothing would be left to report"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerPlan(Plan):
+    """Accept connections on ``ports`` ports from ``base_port`` on and echo what each read returns."""
+
+    role: ClassVar[str] = "server"
+    modes: ClassVar[tuple[str, ...]] = SERVER_MODES
+
+    mode: str = "echo"
+    close: str = "rst"  # with the client's FIN neither side keeps TIME_WAIT
+    capture: str = "off"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.ports < self.threads:
+            raise UsageError(
+                f"{self._name('ports')} {self.ports} is less than {self._name('threads')} {self.threads}: "
+                "each thread of a server listens on at least one port"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientPlan(Plan):
+    """Keep ``connections`` connections open to ``target``, at most ``pending`` of them still connecting."""
+
+    role: ClassVar[str] = "client"
+    modes: ClassVar[tuple[str, ...]] = CLIENT_MODES
+
+    target: str  # name or address, as typed
+    mode: str = "1"
+    close: str = "fin"
+    capture: str = "auto"
+    connections: int = DEFAULT  # N, in all; default: 100 a thread
+    pending: int = DEFAULT  # P, in all; default: N
+    hold_ns: int = 0  # D: life of a connection
+    local_port: int = 0  # first local port; 0 = the kernel chooses
+    local_ports: int = 0  # number of local ports
+    cross_connect: bool = False  # every loop uses every server port
+    reconnect: bool = True  # a closed connection is replaced
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.connections == DEFAULT:
+            self._set("connections", self.threads * 100)
+        if self.pending == DEFAULT:
+            self._set("pending", self.connections)
+        for field in ("connections", "pending"):
+            self._between(field, 1, MAX_CONNECTIONS)
+            if getattr(self, field) < self.threads:
+                raise UsageError(
+                    f"{self._name(field)} {getattr(self, field)} is less than {self._name('threads')} "
+                    f"{self.threads}: each thread needs at least one"
+                )
+        if not 0 <= self.hold_ns <= MAX_TIME_NS:
+            raise UsageError(f"{self._name('hold_ns')} must be 0 s to a year")
+        self._local_limits()
+        self._target_limits()
+
+    def _local_limits(self) -> None:
+        self._between("local_port", 0, MAX_PORT)
+        self._between("local_ports", 0, MAX_PORT)
+        if not self.local_port:
+            # NCPS takes a number of local ports without a first one and ignores it.
+            if self.local_ports and not self.dialect:
+                raise UsageError("--local-ports needs --local-port, the first of them")
+            return
+        if self.local_ports < self.threads:
+            raise UsageError(
+                f"{self._name('local_port')} needs {self._name('local_ports')} of at least {self._name('threads')} "
+                f"({self.threads}), not {self.local_ports}: each thread has local ports of its own"
+            )
+        self._block_fits("local_port", "local_ports")
+
+    def _target_limits(self) -> None:
+        if not self.target or self.target.startswith("-") or any(c.isspace() for c in self.target):
+            raise self._refuse("target", "a name or an IP address", repr(self.target))
+        host, colon, port = self.target.rpartition(":")
+        if colon and port.isdecimal() and ":" not in host:
+            raise UsageError(
+                f"{self._name('target')} is an address without a port: {host} {self._name('base_port')} {port}"
+            )
+        try:
+            version = ipaddress.ip_address(self.target).version
+        except ValueError:
+            return  # a name: which family it has is known when it is resolved
+        for address in self.bind:
+            if _family(address, self._name("bind")) != version:
+                raise UsageError(
+                    f"{self._name('bind')} {address} and the target {self.target} are of different IP versions"
+                )
+
+
+def _family(address: str, option: str) -> int:
+    try:
+        return ipaddress.ip_address(address).version
+    except ValueError:
+        raise UsageError(
+            f"{option} must be a numeric IPv4 or IPv6 address of this machine, not {address!r}"
+        ) from None
