@@ -1,0 +1,161 @@
+"""Vocabulary of the first floor: what a report says about a run. Every view is a function of a ``RunReport``.
+
+It must not know how figures were worked out nor how they will look. The one idea: ``None`` is unknown and is never
+written as zero, and each figure that has more than one possible source names the one it came from.
+Field names are the keys of the JSON view; each carries its unit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+WIRE: Final = "wire"  # from captured packets
+KERNEL: Final = "kernel"  # from TCP_INFO
+NO_SOURCE: Final = "unknown"  # from neither
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Nearest-rank percentiles of ``n`` samples in the unit of the field that holds it; all None when ``n`` is 0."""
+
+    n: int = 0
+    min: int | None = None
+    p25: int | None = None
+    p50: int | None = None
+    mean: float | None = None
+    p75: int | None = None
+    p90: int | None = None
+    p95: int | None = None
+    p99: int | None = None
+    p99_9: int | None = None
+    p99_99: int | None = None
+    max: int | None = None
+
+
+@dataclass(frozen=True)
+class ErrorCount:
+    """One errno: how often and when. Times are ns since the Unix epoch, None where no record told them."""
+
+    errno: int
+    name: str  # ECONNREFUSED; "E<number>" where this platform has no name for it
+    count: int
+    first_t_ns: int | None
+    last_t_ns: int | None
+
+
+@dataclass(frozen=True)
+class Milestone:
+    """The ``n``-th recorded connection was established ``t_ms`` after recording began (whole ms, rounded down)."""
+
+    n: int
+    t_ms: int
+
+    @property
+    def cps(self) -> int:
+        """Connections per second up to here, rounded down; the first millisecond counts as a whole one."""
+        return self.n * 1000 // max(self.t_ms, 1)
+
+
+@dataclass(frozen=True)
+class RepeatCauses:
+    """SYN repeats of the recorded connections by cause (definition D3). The first two are the headline figure."""
+
+    timeout: int = 0
+    after_synack: int = 0
+    after_rst: int = 0
+    after_challenge: int = 0
+
+
+@dataclass(frozen=True)
+class CaptureReport:
+    """What was captured and how it adds up. ``identities`` are the sums of definition D14, written out."""
+
+    interface: str
+    link_type: str
+    filter_text: str
+    vantage: str  # "client" or "server": at which end the packets were seen
+    packets: int
+    dropped: int | None  # None: the capture process died and cannot tell
+    died: str | None
+    attempts: int  # attempts on the wire
+    claimed: int  # of these, attempts that a connection of this run owns up to
+    synack_only: int  # SYN-ACKs whose SYN was not captured
+    identities: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """A finished run in figures.
+
+    Counts ``attempted`` to ``io_failed`` and ``errors`` are of the whole run; everything from ``connections`` on is
+    of the recorded connections only: those established after the warm-up. Times and their distributions are whole
+    microseconds, rounded down.
+    """
+
+    # what was run
+    role: str  # "client" or "server"
+    target: str
+    command_line: str
+    version: str
+    mode: str
+    threads: int
+    processes: int
+    engine: str
+    start_t_ns: int  # start of the load, ns since the Unix epoch
+    duration_s: float
+    warmup_s: float
+    recorded_s: float  # what rates are divided by; 0.0 if the warm-up never ended
+    planned_s: float | None
+    interrupted: str | None  # name of the signal
+
+    # the whole run
+    attempted: int
+    established: int
+    failed: int
+    unfinished: int
+    not_started: int  # failed on this machine before a SYN was sent: no attempts, outside the books
+    io_failed: int  # established, but then a send, receive or unexpected end failed
+    errors: tuple[ErrorCount, ...]  # most frequent first
+
+    # recorded connections
+    connections: int
+    cps: float | None
+    milestones: tuple[Milestone, ...]
+    rx_gbps: float | None
+    tx_gbps: float | None
+
+    # round trips
+    rtt_source: str  # WIRE, KERNEL or NO_SOURCE
+    syn_rtt_us: Distribution  # from rtt_source; wire: first SYN to first SYN-ACK
+    rtt_unknown: int  # recorded connections that have no part in syn_rtt_us
+    kernel_replaced: int  # of rtt_source "kernel": retransmitted, so the application's connect time stands in
+    path_rtt_us: Distribution  # wire: exact round trips only
+    kernel_rtt_us: Distribution  # tcpi_rtt as the kernel says it, whatever the source above
+    connect_us: Distribution  # application: connect() called until noticed as established
+    overhead_before_us: Distribution  # connect() called until the SYN was on the wire
+    overhead_after_us: Distribution  # SYN-ACK on the wire until noticed as established
+    answer_us: Distribution  # captured at the server: first SYN to SYN-ACK, this host's own answer time
+
+    # retransmits
+    retrans_source: str
+    syn_retrans: int | None
+    synack_retrans: int | None
+    syn_repeats: int | None  # all causes
+    syn_repeat_causes: RepeatCauses | None
+    syn_retrans_failed: int | None  # headline retransmits of attempts that were never established, whole run
+    retrans_known: int  # recorded connections whose retransmits are known
+    retrans_connections: int  # of these, connections with at least one
+    retrans_share_percent: float | None
+    retrans_per_connection: float | None  # mean of those with at least one; None if there is none
+
+    # capture
+    capture: CaptureReport | None
+    capture_problem: str | None  # why there was no capture
+    dropped_by_capture: int | None
+    matched: int | None  # recorded connections whose handshake was found
+    matched_share: float | None
+
+    # what to be told
+    problems: tuple[str, ...]  # figures contradict each other: do not trust the report
+    notes: tuple[str, ...]
