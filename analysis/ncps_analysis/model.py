@@ -17,7 +17,7 @@ NO_SOURCE: Final = "unknown"  # from neither
 
 @dataclass(frozen=True)
 class Distribution:
-    """Nearest-rank percentiles of ``n`` samples in the unit of the field that holds it; all None when ``n`` is 0."""
+    """Nearest-rank percentiles of ``n`` samples in the unit of the field that holds it, all None if n is 0."""
 
     n: int = 0
     min: int | None = None
