@@ -1,0 +1,165 @@
+"""Vocabulary: the help texts. docopt reads the command lines of ``server``, ``client`` and ``demo`` from them.
+
+Must not know how options are read. The one idea: a text is the only place that says which options a command has,
+so that help and behaviour cannot differ. Examples come first: that is what people look for.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+TOP: Final = """\
+ncps - make TCP connections at a high rate and measure each handshake on the wire
+
+Examples:
+  ncps demo                            see it work, here, in a few seconds
+  ncps server                          accept connections on ports 10001 to 10016
+  ncps client 10.0.0.5 -t 30s          connect to that server for 30 seconds
+
+Commands:
+  ncps server [options]                accept connections and echo what arrives
+  ncps client HOST [options]           make connections, measure SYN-RTT and retransmits
+  ncps demo                            server, client and capture on this machine
+
+NCPS's own command lines are understood:
+  ncps -s [flags]                      as ncps server
+  ncps -c HOST [flags]                 as ncps client; prints what NCPS prints
+
+  ncps COMMAND --help                  options and examples of a command
+  ncps -c --help                       NCPS's flags
+  ncps --version
+"""
+
+_EXIT_CODES: Final = """\
+Exit codes: 0 done, 1 more failed than --max-failed allows, 2 command line, 3 this machine (rights, limits,
+missing libpcap, address in use), 130 left by a second interrupt. The first Ctrl-C stops the load and reports.
+"""
+
+_VALUES: Final = """\
+Times: 500ms, 10s, 2m, 1h, plain numbers are seconds. Counts: 100, 10k, 1.5M. Sizes as in dd: 1000, 4k, 4kB, 1M.
+"""
+
+_SHARED: Final = """\
+  -r, --threads N          connection loops, default 16
+  --processes N            processes that share the loops, default one for each core
+  --size SIZE              bytes of a send, and at most of a receive, default 1000
+  --close KIND             fin or rst, default {close}
+  --engine NAME            selector
+  --capture                measure on the wire, or fail with exit code 3
+  --no-capture             do not capture: round trips as the kernel estimates them
+  --interface NAME         capture there instead of where the route leads; implies --capture
+  -w, --write FILE         save the captured packets, as pcap; implies --capture
+  --capture-buffer SIZE    kernel buffer of the capture, default 64M
+  --format NAME            text, ncps, json or jsonl, default text
+  -o, --output FILE        results go there instead of standard output
+  -q, --quiet              no live view: only results, warnings and errors
+  --max-failed SHARE       exit with 1 if more of the attempts failed, as 0.5% or 0.005, default: if all did
+  --dry-run                show the plan as understood, start nothing
+  -h, --help               this text
+"""
+
+CLIENT: Final = f"""\
+Make TCP connections to HOST and measure each handshake.
+
+Examples:
+  ncps client 10.0.0.5                               until Ctrl-C, 1600 connections at a time
+  ncps client 10.0.0.5 -t 5m --warmup 30s            report without the first 30 seconds
+  ncps client 10.0.0.5 -N 10k -P 500 --hold 10s      10,000 open connections, 500 connecting at most
+  ncps client 10.0.0.5 -t 10s --format json -o r.json
+  ncps client ::1 --local-port 20000 --local-ports 8k --cross-connect
+                                                     8000 local ports times 16 server ports
+
+Usage:
+  ncps client HOST [options]
+
+Options:
+  -t, --duration TIME      stop after it, warm-up included; default: at Ctrl-C
+  --warmup TIME            leave out of the report what happens before, default 0
+  -i, --interval TIME      between two rows of the live view, default 1s
+  -p, --port PORT          first server port, default 10001
+  --ports N                number of server ports, default one for each loop
+  -N, --connections N      connections to keep open, in all, default 100 for each loop
+  -P, --pending N          at most so many connecting at once, default all
+  -M, --mode MODE          0: connect and close. 1: send, receive once, close. Default 1
+  --hold TIME              life of a connection, default 0
+  --no-reconnect           do not replace connections that were closed
+  -b, --bind ADDRESSES     local addresses: 10.0.0.1,10.0.0.8-12,10.1.0.0/24
+  --local-port PORT        first local port, default: the kernel chooses
+  --local-ports N          number of local ports, shared out to the loops
+  --cross-connect          each loop uses all server ports instead of one
+{_SHARED.format(close="fin")}
+{_VALUES}
+{_EXIT_CODES}"""
+
+SERVER: Final = f"""\
+Accept TCP connections and echo what arrives.
+
+Examples:
+  ncps server                               ports 10001 to 10016, until Ctrl-C
+  ncps server -p 9800 --ports 32 -r 16      32 ports for 16 loops
+  ncps server -b ::                         IPv6
+  ncps server -t 5m --capture --format json -o server.json
+
+Usage:
+  ncps server [options]
+
+Options:
+  -t, --duration TIME      stop after it, warm-up included; default: at Ctrl-C
+  --warmup TIME            leave out of the report what happens before, default 0
+  -i, --interval TIME      between two rows of the live view, default 1s
+  -b, --bind ADDRESSES     local addresses, default all of IPv4
+  -p, --port PORT          first port, default 10001
+  --ports N                number of ports, default one for each loop
+{_SHARED.format(close="rst, so that neither side keeps TIME_WAIT")}
+{_VALUES}
+{_EXIT_CODES}"""
+
+DEMO: Final = """\
+Run a server, a client and a capture on this machine and show what they measure.
+
+Examples:
+  ncps demo
+  ncps demo -t 10s
+
+Usage:
+  ncps demo [options]
+
+Options:
+  -t, --duration TIME      length of a run, default 3s
+  -h, --help               this text
+"""
+
+NCPS: Final = """\
+NCPS's own command line: prints what NCPS prints, so that programs which read NCPS read this.
+
+Examples:
+  ncps -s
+  ncps -c 10.0.0.5 -wt 30 -t 330
+  ncps -c 10.0.0.5 -r 16 -bp 9800 -np 16 -N 1600 -P 1600 -D 0 -M 1 -i 1 -wt 5 -t 60
+  ncps -c 10.0.0.5 -t 5 --no-capture
+
+Flags of both:
+  -s | -c HOST             server or client: the first argument
+  -r N                     threads, default 16
+  -b ADDRESS               local address
+  -bp PORT  -np N          first server port, default 10001, and number of them, default one for each thread
+  -t S  -wt S  -i S        duration, warm-up, interval, in seconds; decimals allowed
+  -len BYTES               size of a send, default 1000
+  -abortiveclose           close with RST, the server's default
+  -normalclose             close with FIN, the client's default
+  -sil                     no periodic rows
+  -o FILE                  results go there
+Flags of the client:
+  -N N  -P N               connections to keep open, default 100 for each thread; at most so many connecting
+  -D MS                    life of a connection, milliseconds
+  -M 0|1                   0: connect and close, 1: send, receive once, close
+  -bcp PORT  -ncp N        first local port and number of them
+  -xconnect                each thread uses all server ports
+  -dnrc                    do not reconnect
+
+Our options are understood beside them: see ncps client --help and ncps server --help.
+Exit codes: 0 done, 255 command line, 3 this machine.
+"""
+
+COMMANDS: Final = {"server": SERVER, "client": CLIENT, "demo": DEMO}
+POSITIONALS: Final = {"server": (), "client": ("HOST",), "demo": ()}
