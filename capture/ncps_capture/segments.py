@@ -71,6 +71,26 @@ SEGMENT: Final = np.dtype(
     ]
 )
 
+Segments = npt.NDArray[np.void]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some frames of one source, as bytes end to end: what a live source or a file reader hands to ``decode``.
+
+    Row i is ``data[offsets[i] : offsets[i] + caplens[i]]``. All arrays but ``data`` are int64 with one element a row.
+    """
+
+    data: npt.NDArray[np.uint8]
+    offsets: npt.NDArray[np.int64]
+    caplens: npt.NDArray[np.int64]  # bytes captured
+    lengths: npt.NDArray[np.int64]  # bytes on the wire; equal to ``caplens`` where unknown
+    t_ns: npt.NDArray[np.int64]
+    link_type: int  # LINKTYPE number of pcap; the DLT number of a live handle is understood too
+    first_frame: int  # frame number of row 0, from 1
+    source: int
+
+
 # ---- what a handshake row is -------------------------------------------------------------------------------
 
 STATE_NAMES: Final = ("none", "answered", "refused", "icmp_refused", "unanswered", "simultaneous", "synack_only")
@@ -91,6 +111,7 @@ F_CLOCK_ERROR: Final = 0x0020  # SYN-ACK stamped before its SYN: negative, count
 F_ISN_REUSED: Final = 0x0040  # same ISN again later than 140 s (D1)
 F_RST_SEQ: Final = 0x0080  # refused by an RST with a sequence number other than 0: possible middlebox (D7)
 F_UNKNOWN_LOSS: Final = 0x0100  # packets were dropped while it was open: counts are lower bounds
+F_TS_ECHO: Final = 0x0200  # ``rtt_ts_ns`` was told by the timestamps, not only by there being one SYN (D5)
 
 HANDSHAKE: Final = np.dtype(
     [
@@ -105,6 +126,7 @@ HANDSHAKE: Final = np.dtype(
         ("rtt_ts_ns", "<i8"),  # SYN-ACK minus the SYN whose TSval it echoes; UNKNOWN if it cannot be told
         ("t_refused_ns", "<i8"),  # the RST or ICMP error that refused it
         ("frame", "<i8"),  # of the first SYN, in ``source``
+        ("t_order_ns", "<i8"),  # its first segment's time, with steps back of the clock undone: puts parts in order
         ("isn", "<u4"),
         ("server_isn", "<u4"),
         ("tunnel", "<u4"),
@@ -137,7 +159,6 @@ HANDSHAKE: Final = np.dtype(
     ]
 )
 
-Segments = npt.NDArray[np.void]
 Handshakes = npt.NDArray[np.void]
 
 
