@@ -1,0 +1,66 @@
+"""When a loop may connect again after failures. Pure: time is an argument.
+
+The one idea: a failure costs nothing as long as something succeeds. Only when a whole round of connections has failed
+without one success does the loop go down to single tries, ten a second at most, so that an absent server, a closed port
+or exhausted local ports are waited out without burning a core, and the first success opens it again at once.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+FIRST_PAUSE_NS: Final = 10_000_000
+LONGEST_PAUSE_NS: Final = 100_000_000
+RECOVER_NS: Final = 250_000_000
+
+
+class Backoff:
+    """The state of one loop: how many connections it may have at once, and not before when it may start the next."""
+
+    __slots__ = ("_pause_ns", "cap", "failures", "full", "grow_at_ns", "not_before_ns")
+
+    def __init__(self, connections: int) -> None:
+        self.full = connections
+        self.cap = connections
+        self.failures = 0  # in a row, without a success between
+        self.not_before_ns = 0
+        self.grow_at_ns = 0
+        self._pause_ns = FIRST_PAUSE_NS
+
+    def success(self) -> None:
+        """A connection was established. Call it only when ``failures`` is not 0: the usual case costs a comparison."""
+        self.failures = 0
+        self._pause_ns = FIRST_PAUSE_NS
+        self.not_before_ns = 0
+
+    def target_failed(self, now_ns: int) -> None:
+        """The target refused, or never answered, or cannot be reached."""
+        self.failures += 1
+        if self.failures >= self.full:
+            self._pause(now_ns)
+
+    def machine_failed(self, now_ns: int, in_use: int) -> None:
+        """This machine had no port or descriptor left while ``in_use`` connections of the loop existed.
+
+        The loop lives with what it has got and tries for more four times a second.
+        """
+        self.failures += 1
+        self.cap = max(1, in_use)
+        self.grow_at_ns = now_ns + RECOVER_NS
+        if in_use == 0:
+            self._pause(now_ns)
+
+    def allowed(self, now_ns: int, in_use: int) -> int:
+        """How many connections may be started now."""
+        if now_ns < self.not_before_ns:
+            return 0
+        if self.cap < self.full and now_ns >= self.grow_at_ns:
+            self.cap = min(self.full, self.cap + max(1, self.cap // 8))
+            self.grow_at_ns = now_ns + RECOVER_NS
+        if self.failures >= self.full:
+            return 1 if in_use == 0 else 0
+        return max(0, self.cap - in_use)
+
+    def _pause(self, now_ns: int) -> None:
+        self.not_before_ns = now_ns + self._pause_ns
+        self._pause_ns = min(LONGEST_PAUSE_NS, self._pause_ns * 2)

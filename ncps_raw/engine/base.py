@@ -1,0 +1,129 @@
+"""What every engine is given and what it leaves behind: set-ups, counters, the record ledger. Vocabulary.
+
+An engine drives a few *loops*. A loop is a share of the plan (its connections, ports and counters); how many loops a
+thread serves is the engine's choice. Counters have one writer: the engine's process copies them to shared memory.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from ncps_raw.conversation import Mode
+from ncps_raw.ports import ClientPorts
+
+# Counters of one loop, cumulative int64, in this order in shared memory.
+COUNTERS: Final = (
+    "attempted",
+    "established",
+    "closed",
+    "failed",  # connects that failed on the network or at the target
+    "not_started",  # failed on this machine before a SYN: no port, no file descriptor
+    "io_failed",
+    "rx_bytes",
+    "tx_bytes",
+    "clean",  # established, kernel says no SYN was repeated
+    "clean_rtt_us",  # sum
+    "repeated",
+    "repeated_rtt_us",  # sum of application connect times: tcpi_rtt is false for these
+    "retransmits",
+    "wrapped",  # 1 once the local ports have been used round
+)
+(
+    ATTEMPTED,
+    ESTABLISHED,
+    CLOSED,
+    FAILED,
+    NOT_STARTED,
+    IO_FAILED,
+    RX_BYTES,
+    TX_BYTES,
+    CLEAN,
+    CLEAN_RTT,
+    REPEATED,
+    REPEATED_RTT,
+    RETRANSMITS,
+    WRAPPED,
+) = range(len(COUNTERS))
+
+RECORD: Final = struct.Struct("<qqqIHHHHHBB")
+"""One CONNECTION row as the ledger writes it; the order of fields is that of ``ncps_analysis.records.CONNECTION``."""
+
+RECORDS_A_WRITE: Final = 4096
+
+GO: Final = 1
+STOP: Final = 2
+"""States of the start line in shared memory; 0 = wait."""
+
+
+class Board(Protocol):
+    """The engine's view of shared memory. One writer: this engine's process."""
+
+    def state(self) -> int:
+        """0 = wait, GO or STOP."""
+
+    def publish(self, loop: int, counts: list[int]) -> None:
+        """Copy one loop's cumulative counters, in the order of COUNTERS."""
+
+    def error(self, number: int, t_ns: int) -> None:
+        """Count one failure by errno (0 = the peer ended the connection early)."""
+
+
+class Ledger(Protocol):
+    """Takes finished records, packed by RECORD, and keeps them."""
+
+    def append_bytes(self, rows: memoryview) -> None:
+        """Write whole rows; the memory may be used again when this returns."""
+
+
+@dataclass(frozen=True)
+class ClientLoop:
+    """One loop's share of a client plan."""
+
+    index: int
+    connections: int
+    max_pending: int
+    ports: ClientPorts
+
+
+@dataclass(frozen=True)
+class ClientSetup:
+    """What all client loops of one process share."""
+
+    mode: Mode
+    family: int
+    address: tuple[object, ...]  # as resolved: (host, port) or (host, port, flow, scope); the port is replaced
+    bind: tuple[str, ...]  # source addresses, used in turn; () = the system chooses
+    size: int
+    hold_ns: int
+    reconnect: bool
+    abortive: bool
+    drain_ns: int  # how long after the end connections under way may finish
+    loops: tuple[ClientLoop, ...]
+
+
+@dataclass(frozen=True)
+class ServerLoop:
+    """One loop's share of a server plan."""
+
+    index: int
+    ports: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ServerSetup:
+    """What all server loops of one process share."""
+
+    mode: Mode
+    family: int
+    bind: tuple[str, ...]
+    size: int
+    abortive: bool
+    backlog: int
+    max_records: int
+    loops: tuple[ServerLoop, ...]
+
+
+Path = tuple[str, str]
+"""(this side's address, the other side's): what CONNECTION.path points at."""

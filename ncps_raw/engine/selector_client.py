@@ -1,0 +1,462 @@
+"""The selector engine's client: one thread, one poller, the connections of several loops.
+
+The one idea: spend system calls only where something uses the answer. A connection is registered once (edges); on
+loopback it is found established right after ``connect`` without waiting for an event (tried only while that works);
+its local port is asked for only where the system chose it; the rest is Python of a few microseconds.
+
+Must not know: processes, shared memory, the capture, the report. It counts, keeps records and stops when told.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import socket
+import time
+from collections import deque
+from typing import Any, Final
+
+from ncps_raw.engine.base import (
+    ATTEMPTED,
+    CLEAN,
+    CLEAN_RTT,
+    CLOSED,
+    ESTABLISHED,
+    FAILED,
+    IO_FAILED,
+    NOT_STARTED,
+    REPEATED,
+    REPEATED_RTT,
+    RETRANSMITS,
+    RX_BYTES,
+    STOP,
+    TX_BYTES,
+    WRAPPED,
+    Board,
+    ClientSetup,
+    Ledger,
+    Path,
+)
+from ncps_raw.engine.connection import (
+    CONNECTING,
+    HOLDING,
+    NO_RTT,
+    R_CLOSED,
+    R_CONNECT_FAILED,
+    R_IO_FAILED,
+    R_NOT_STARTED,
+    R_OPEN,
+    R_PENDING,
+    RECEIVING,
+    SENDING,
+    UNKNOWN,
+    ClientShare,
+    Paths,
+    Records,
+    Slot,
+    local_name,
+)
+from ncps_raw.engine.kernel import (
+    AVAILABLE,
+    INFO_LEN,
+    LINGER_0,
+    RTT_AND_RETRANS,
+    STATE_ESTABLISHED,
+    TCP_INFO,
+    late_port_choice,
+)
+from ncps_raw.engine.poller import ERR, ET, HUP, IN, OUT, RDHUP, make_poller
+
+LOCAL_FAULTS: Final = frozenset(
+    {errno.EADDRNOTAVAIL, errno.EADDRINUSE, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EPERM}
+)
+"""Errors of ``socket``, ``bind`` and ``connect`` that say: this machine could not even send a SYN."""
+IN_PROGRESS: Final = frozenset({0, errno.EINPROGRESS, getattr(errno, "WSAEWOULDBLOCK", errno.EINPROGRESS)})
+KIND: Final = socket.SOCK_STREAM | getattr(socket, "SOCK_NONBLOCK", 0)
+BLOCKS: Final = not hasattr(socket, "SOCK_NONBLOCK")
+make_socket: Final[Any] = socket.socket.__base__
+"""The C type: ``socket.socket`` itself adds Python to every call."""
+
+EVENTS_A_ROUND: Final = 64
+STARTS_A_ROUND: Final = 128
+IDLE_S: Final = 0.05
+EAGER_CREDIT: Final = 16
+EAGER_RETRY: Final = 1024
+WAIT_CONNECTED: Final = IN | OUT | RDHUP | ET
+WAIT_ANSWER: Final = IN | RDHUP | ET
+
+clock = time.monotonic_ns
+read_info = RTT_AND_RETRANS.unpack
+
+
+class SelectorClient:
+    """Drives the loops of one process. ``run`` returns the paths its records point at."""
+
+    __slots__ = (
+        "_abortive",
+        "_bind_at",
+        "_binds",
+        "_board",
+        "_by_fd",
+        "_draining",
+        "_eager",
+        "_eager_wait",
+        "_edges",
+        "_family",
+        "_held",
+        "_hold_ns",
+        "_inbox",
+        "_loops",
+        "_paths",
+        "_payload",
+        "_poller",
+        "_receives",
+        "_reconnect",
+        "_records",
+        "_remote",
+        "_sends",
+        "_setup",
+        "_size",
+    )
+
+    def __init__(self, setup: ClientSetup, board: Board, ledger: Ledger) -> None:
+        self._setup = setup
+        self._board = board
+        self._records = Records(ledger)
+        self._loops = [ClientShare(spec, setup.address) for spec in setup.loops]
+        self._paths = Paths()
+        self._remote = str(setup.address[0])
+        self._poller, self._edges = make_poller()
+        self._by_fd: dict[int, Slot] = {}
+        self._held: deque[Slot] = deque()
+        self._family = setup.family
+        self._binds = setup.bind
+        self._bind_at = 0
+        self._hold_ns = setup.hold_ns
+        self._reconnect = setup.reconnect
+        self._abortive = setup.abortive
+        self._size = setup.size
+        self._payload = memoryview(bytes(setup.size))
+        self._inbox = bytearray(setup.size)
+        self._sends = setup.mode.tx != 0
+        self._receives = setup.mode.rx != 0
+        self._draining = False
+        self._eager = EAGER_CREDIT if AVAILABLE and self._edges else -1
+        self._eager_wait = 0
+
+    # ---- the loop -------------------------------------------------------------------------------------------
+
+    def run(self) -> list[Path]:
+        """Make connections until the board says stop, let those under way finish, record the rest."""
+        gc.disable()  # slots and records make no cycles; a collection would only cost
+        try:
+            self._drive()
+            self._record_rest()
+        finally:
+            gc.enable()
+            self._poller.close()
+        return self._paths.table() or [("", self._remote)]
+
+    def _drive(self) -> None:
+        poll, lookup, handle = self._poller.poll, self._by_fd.get, self._handle
+        state, publish = self._board.state, self._board.publish
+        held, loops = self._held, self._loops
+        deadline, wait = 0, 0.0
+        while True:
+            busy = not self._draining and self._start_some(clock())
+            for fd, events in poll(0 if busy else wait, EVENTS_A_ROUND):
+                slot = lookup(fd)
+                if slot is not None:
+                    handle(slot, events)
+            now = clock()
+            wait = min(IDLE_S, self._release(now)) if held else IDLE_S
+            for loop in loops:
+                publish(loop.index, loop.counts)
+                if loop.backoff.not_before_ns > now:
+                    wait = min(wait, (loop.backoff.not_before_ns - now) / 1e9)
+            if self._draining:
+                if not self._by_fd or now >= deadline:
+                    return
+            elif state() == STOP:
+                self._draining = True
+                deadline = now + self._setup.drain_ns
+                wait = 0.0
+                self._release(now)
+
+    def _start_some(self, now: int) -> bool:
+        """Start what each loop may start; True if some loop could start more at once."""
+        more = False
+        for loop in self._loops:
+            free = loop.free
+            if not free:
+                continue
+            n = min(len(free), loop.max_pending - loop.pending, loop.backoff.allowed(now, loop.total - len(free)))
+            if not self._reconnect:
+                n = min(n, loop.total - loop.counts[ATTEMPTED])
+            if n <= 0:
+                continue
+            # A connection that ends inside ``begin`` frees its slot again: the bound keeps the poll in turn.
+            for _ in range(min(n, STARTS_A_ROUND)):
+                self._begin(free.pop())
+            more = more or (len(free) > 0 and not loop.backoff.failures and loop.pending < loop.max_pending)
+        return more
+
+    def _record_rest(self) -> None:
+        """What is still connecting or open after the drain becomes a record, and is closed."""
+        for slot in list(self._by_fd.values()):
+            if slot.state == CONNECTING and not slot.lport:
+                self._ask_local_end(slot)
+            slot.sock.close()
+            self._records.add(slot, slot.loop.index, R_PENDING if slot.state == CONNECTING else R_OPEN, 0, UNKNOWN)
+        self._by_fd.clear()
+        self._records.flush()
+        for loop in self._loops:
+            self._board.publish(loop.index, loop.counts)
+
+    # ---- connecting -----------------------------------------------------------------------------------------
+
+    def _begin(self, slot: Slot) -> None:
+        """One attempt: socket, the ports of the plan, connect."""
+        loop = slot.loop
+        loop.counts[ATTEMPTED] += 1
+        slot.connected = UNKNOWN
+        slot.rtt = NO_RTT
+        slot.retrans = slot.sent = slot.lport = 0
+        slot.state = CONNECTING
+        slot.rport, target = loop.targets[loop.remote_at]
+        if loop.steps:
+            self._step(loop, slot)
+        slot.start = clock()
+        try:
+            sock = slot.sock = make_socket(self._family, KIND)
+            if BLOCKS:
+                sock.setblocking(False)
+            if loop.local or self._binds:
+                self._bind(sock, slot.lport)
+            number = sock.connect_ex(target)
+        except OSError as error:
+            self._not_connected(slot, error.errno or errno.EIO)
+            return
+        if number not in IN_PROGRESS:
+            self._not_connected(slot, number)
+            return
+        fd = sock.fileno()
+        self._by_fd[fd] = slot
+        loop.pending += 1
+        if self._eager > 0 or (self._eager == 0 and self._eager_due()):
+            info = sock.getsockopt(6, TCP_INFO, INFO_LEN)
+            if info[0] == STATE_ESTABLISHED:
+                self._eager = EAGER_CREDIT
+                self._established(slot, info)
+                if slot.sock is sock:
+                    self._poller.register(fd, WAIT_CONNECTED if slot.state == SENDING else WAIT_ANSWER)
+                return
+            self._eager -= self._eager > 0
+        self._poller.register(fd, WAIT_CONNECTED)
+
+    def _eager_due(self) -> bool:
+        """Where connects are not done at once (any real network), look again only now and then."""
+        self._eager_wait += 1
+        if self._eager_wait < EAGER_RETRY:
+            return False
+        self._eager_wait = 0
+        return True
+
+    def _step(self, loop: ClientShare, slot: Slot) -> None:
+        """Move the loop to its next pair of ports: remote ports inside, local ports outside."""
+        local = loop.local
+        if local:
+            slot.lport = local[loop.local_at]
+        loop.remote_at += 1
+        if loop.remote_at == len(loop.targets):
+            loop.remote_at = 0
+            loop.local_at += 1
+            if local and loop.local_at == len(local):
+                loop.local_at = 0
+                loop.counts[WRAPPED] = 1
+
+    def _bind(self, sock: Any, lport: int) -> None:
+        binds = self._binds
+        host = binds[self._bind_at] if binds else ""
+        if len(binds) > 1:
+            self._bind_at = (self._bind_at + 1) % len(binds)
+        if lport:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        else:
+            late_port_choice(sock)
+        sock.bind((host, lport))
+
+    def _not_connected(self, slot: Slot, number: int) -> None:
+        """The attempt ended before it was established; ``number`` is its errno."""
+        loop, now = slot.loop, clock()
+        in_use = loop.total - len(loop.free) - 1
+        outcome = R_CONNECT_FAILED
+        if number in LOCAL_FAULTS:
+            outcome = R_NOT_STARTED
+            loop.counts[NOT_STARTED] += 1
+            loop.backoff.machine_failed(now, in_use)
+        else:
+            loop.counts[FAILED] += 1
+            loop.backoff.target_failed(now)
+        self._board.error(number, now)
+        sock, slot.sock = slot.sock, None
+        if sock is not None:
+            if not slot.lport:
+                slot.sock = sock
+                self._ask_local_end(slot)
+                slot.sock = None
+            fd = sock.fileno()
+            if self._by_fd.pop(fd, None) is not None:
+                loop.pending -= 1
+                if not self._edges:
+                    self._poller.unregister(fd)
+            sock.close()
+        self._records.add(slot, loop.index, outcome, number, now)
+        loop.free.append(slot)
+
+    def _ask_local_end(self, slot: Slot) -> None:
+        """Which address and port the system chose."""
+        here, slot.lport = local_name(slot.sock)
+        slot.path = self._paths.number(here, self._remote)
+
+    def _established(self, slot: Slot, info: bytes) -> None:
+        loop = slot.loop
+        counts = loop.counts
+        slot.connected = now = clock()
+        loop.pending -= 1
+        counts[ESTABLISHED] += 1
+        if loop.backoff.failures:
+            loop.backoff.success()
+        if info:
+            slot.rtt, retrans = read_info(info)
+            if retrans:
+                slot.retrans = min(retrans, 255)
+                counts[REPEATED] += 1
+                counts[REPEATED_RTT] += (now - slot.start) // 1000
+                counts[RETRANSMITS] += retrans
+            else:
+                counts[CLEAN] += 1
+                counts[CLEAN_RTT] += slot.rtt
+        if not slot.lport or len(self._binds) > 1 or not len(self._paths):
+            self._ask_local_end(slot)
+        if self._sends:
+            self._send(slot)
+        else:
+            self._exchanged(slot)
+
+    # ---- the conversation -----------------------------------------------------------------------------------
+
+    def _handle(self, slot: Slot, events: int) -> None:
+        state = slot.state
+        if state == RECEIVING:
+            self._receive(slot)
+            if events & RDHUP and slot.state == HOLDING and slot.sock is not None:
+                self._disturbed(slot)  # the end came with the answer: no further edge tells of it
+        elif state == CONNECTING:
+            sock = slot.sock
+            if events & (ERR | HUP) or not AVAILABLE:
+                number = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                if number:
+                    self._not_connected(slot, number)
+                    return
+            self._established(slot, sock.getsockopt(6, TCP_INFO, INFO_LEN) if AVAILABLE else b"")
+            if slot.sock is sock and events & IN:  # the edge will not come again
+                self._handle(slot, IN)
+        elif state == SENDING:
+            if events & (OUT | ERR | HUP):
+                self._send(slot)
+        elif events & (IN | ERR | HUP):
+            self._disturbed(slot)
+
+    def _send(self, slot: Slot) -> None:
+        sent = slot.sent
+        try:
+            n = slot.sock.send(self._payload[sent:] if sent else self._payload)
+        except BlockingIOError:
+            slot.state = SENDING
+            return
+        except OSError as error:
+            self._ended(slot, R_IO_FAILED, error.errno or errno.EIO)
+            return
+        slot.loop.counts[TX_BYTES] += n
+        sent += n
+        if sent < self._size:
+            slot.sent = sent
+            slot.state = SENDING
+        elif self._receives:
+            slot.state = RECEIVING
+            if not self._edges:
+                self._poller.modify(slot.sock.fileno(), IN)
+        else:
+            self._exchanged(slot)
+
+    def _receive(self, slot: Slot) -> None:
+        try:
+            n = slot.sock.recv_into(self._inbox)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._ended(slot, R_IO_FAILED, error.errno or errno.EIO)
+            return
+        if n:
+            slot.loop.counts[RX_BYTES] += n
+            self._exchanged(slot)
+        else:
+            self._ended(slot, R_IO_FAILED, 0)
+
+    def _exchanged(self, slot: Slot) -> None:
+        """The conversation is over: close, or hold until the connection is old enough."""
+        if self._hold_ns and not self._draining:
+            slot.deadline = slot.connected + self._hold_ns
+            if slot.deadline > clock():
+                slot.state = HOLDING
+                self._held.append(slot)
+                if not self._edges:
+                    self._poller.modify(slot.sock.fileno(), IN)
+                return
+        self._ended(slot, R_CLOSED, 0)
+
+    def _disturbed(self, slot: Slot) -> None:
+        """Data or an end while the connection was to be left alone: NCPS's IOFail."""
+        number = 0
+        try:
+            n = slot.sock.recv_into(self._inbox)
+            slot.loop.counts[RX_BYTES] += n
+            if n:
+                number = errno.EPROTO
+        except BlockingIOError:
+            return
+        except OSError as error:
+            number = error.errno or errno.EIO
+        self._ended(slot, R_IO_FAILED, number)
+
+    def _release(self, now: int) -> float:
+        """Close what has been held long enough, at the end all of it; seconds until the next is due."""
+        held = self._held
+        while held:
+            slot = held[0]
+            if slot.state == HOLDING and slot.sock is not None:
+                if slot.deadline > now and not self._draining:
+                    return (slot.deadline - now) / 1e9
+                self._ended(slot, R_CLOSED, 0)
+            held.popleft()
+        return IDLE_S
+
+    def _ended(self, slot: Slot, outcome: int, number: int) -> None:
+        """Close an established connection and free its slot."""
+        sock, slot.sock = slot.sock, None
+        fd = sock.fileno()
+        del self._by_fd[fd]
+        if not self._edges:
+            self._poller.unregister(fd)
+        if self._abortive:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_0)
+        sock.close()
+        now = clock()
+        loop = slot.loop
+        loop.counts[CLOSED] += 1
+        if outcome == R_IO_FAILED:
+            loop.counts[IO_FAILED] += 1
+            self._board.error(number, now)
+        self._records.add(slot, loop.index, outcome, number, now)
+        loop.free.append(slot)
