@@ -136,9 +136,7 @@ def test_a_writer_that_failed_once_does_not_go_on(tmp_path: Path) -> None:
         "failing(lambda: writer.append_bytes(bytes(12)))\n"
         "failing(writer.flush)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, tmp_path / "a"], check=True, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", script, tmp_path / "a"], check=True, capture_output=True, text=True)
     assert done.stdout.splitlines() == [f"cannot write {tmp_path}/a: File too large"] * 3
     assert done.stderr == ""
 
