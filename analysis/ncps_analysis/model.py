@@ -148,6 +148,7 @@ class RunReport:
     retrans_connections: int  # of these, connections with at least one
     retrans_share_percent: float | None
     retrans_per_connection: float | None  # mean of those with at least one; None if there is none
+    retrans_disagree: int | None  # connections on which kernel and wire count different retransmits
 
     # capture
     capture: CaptureReport | None

@@ -130,6 +130,8 @@ class Run:
     capture_problem: str | None = None  # why there is no wire, in one line
     interrupted: str | None = None  # name of the signal
     planned_s: float | None = None
-    attempted: int = 0
+    attempted: int = 0  # by the workers' counters, NOT_STARTED among them
     notes: tuple[str, ...] = field(default=())  # what the person should know: limits clamped, ports exhausted
-    first_errors: tuple[tuple[int, int, int, int], ...] = ()  # (errno, count, first_ns, last_ns), monotonic
+    first_errors: tuple[
+        tuple[int, int, int, int], ...
+    ] = ()  # all failures: (errno, count, first_ns, last_ns), monotonic

@@ -1,0 +1,269 @@
+"""Pure: what a run was and what was counted -> the RunReport.
+
+It must not know files, nor count anything itself. The one idea: here every figure gets its source or is declared
+unknown, and every sum that must come out is checked; what contradicts itself is said in ``problems``.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import Final
+
+import numpy as np
+from ncps_capture.segments import UNKNOWN, Books, Handshakes
+
+from ncps_analysis.histogram import Histogram
+from ncps_analysis.join import Words
+from ncps_analysis.model import (
+    KERNEL,
+    NO_SOURCE,
+    WIRE,
+    CaptureReport,
+    Distribution,
+    ErrorCount,
+    Milestone,
+    RepeatCauses,
+    RunReport,
+)
+from ncps_analysis.percentiles import PERCENTILES
+from ncps_analysis.records import ClockPairs, Connections, Run, WireFacts
+from ncps_analysis.tally import Basis, Tally, count
+
+MILESTONE_STEP: Final = 100_000
+MOST_MILESTONES: Final = 20_000
+EARLY_END: Final = "EARLY_END"
+"""Name of errno 0: the other side ended an established connection before it should."""
+DUPLICATES_SHARE: Final = 0.2
+"""More capture duplicates than this share are worth a word (definition D2)."""
+
+
+def basis_of(run: Run, paths: Words) -> Basis:
+    """What counting the parts of ``run`` needs to know; ``paths`` are its addresses as words."""
+    return Basis(
+        role=run.role,
+        paths=paths,
+        clock=run.clock,
+        record_start_ns=run.record_start_ns,
+        captured=run.wire is not None,
+        complete=run.wire is not None and run.wire.dropped == 0,
+    )
+
+
+def summarise(run: Run, records: Connections, handshakes: Handshakes, paths: Words) -> RunReport:
+    """The report of a run whose CONNECTION and HANDSHAKE rows are in memory."""
+    return report_of(run, count(records, handshakes, basis_of(run, paths)))
+
+
+def distribution(histogram: Histogram) -> Distribution:
+    """The figures of a histogram under their names; all unknown if it is empty."""
+    if histogram.n == 0:
+        return Distribution()
+    figures = dict(
+        zip((name for name, _ in PERCENTILES), histogram.percentiles(p for _, p in PERCENTILES), strict=True)
+    )
+    return Distribution(n=histogram.n, min=histogram.min, mean=histogram.mean, max=histogram.max, **figures)
+
+
+def milestones(established_ms: Histogram) -> tuple[Milestone, ...]:
+    """When every 100,000th and the last connection was established; at most 20,000 and the last."""
+    n = established_ms.n
+    ranks = list(range(MILESTONE_STEP, min(n, MILESTONE_STEP * MOST_MILESTONES) + 1, MILESTONE_STEP))
+    if n and (not ranks or ranks[-1] != n):
+        ranks.append(n)
+    at = established_ms.at_ranks(np.array(ranks, np.int64)).tolist() if ranks else []
+    return tuple(Milestone(rank, t_ms) for rank, t_ms in zip(ranks, at, strict=True))
+
+
+def report_of(run: Run, tally: Tally) -> RunReport:
+    """The report of a run from the counts of all its parts."""
+    wire, server = run.wire, run.role == "server"
+    started = run.record_start_ns != UNKNOWN
+    recorded_s = max(0, run.end_ns - run.record_start_ns) / 1e9 if started else 0.0
+    on_wire = tally.wire_known > 0
+    # What a server's capture shows between SYN and SYN-ACK is its own answer time, not a round trip; the kernel's
+    # first sample there is SYN-ACK to ACK, which is one.
+    rtt_source = WIRE if on_wire and not server else KERNEL if tally.kernel_syn_rtt.n else NO_SOURCE
+    syn_rtt = tally.syn_rtt if rtt_source == WIRE else tally.kernel_syn_rtt
+    retrans_source = WIRE if on_wire else KERNEL if tally.kernel_known else NO_SOURCE
+    from_wire, from_kernel = retrans_source == WIRE, retrans_source == KERNEL
+    headline = sum(tally.causes[:2])
+    repeats = (tally.synack_retrans if server else headline) if from_wire else tally.kernel_retrans
+    known = tally.wire_known if from_wire else tally.kernel_known
+    with_repeats = tally.wire_retrans_connections if from_wire else tally.kernel_retrans_connections
+    attempted = run.attempted - tally.not_started
+    return RunReport(
+        role=run.role,
+        target=run.target,
+        command_line=run.command_line,
+        version=run.version,
+        mode=run.mode,
+        threads=run.threads,
+        processes=run.processes,
+        engine=run.engine,
+        start_t_ns=_realtime(run.clock, run.t0_ns) or 0,
+        duration_s=max(0, run.end_ns - run.t0_ns) / 1e9,
+        warmup_s=run.warmup_s,
+        recorded_s=recorded_s,
+        planned_s=run.planned_s,
+        interrupted=run.interrupted,
+        attempted=attempted,
+        established=tally.established,
+        failed=tally.failed,
+        unfinished=tally.unfinished,
+        not_started=tally.not_started,
+        io_failed=tally.io_failed,
+        errors=_errors(run, tally),
+        connections=tally.connections,
+        cps=tally.connections / recorded_s if recorded_s > 0 else None,
+        milestones=milestones(tally.established_ms),
+        rx_gbps=run.rx_bytes * 8 / 1e9 / recorded_s if recorded_s > 0 else None,
+        tx_gbps=run.tx_bytes * 8 / 1e9 / recorded_s if recorded_s > 0 else None,
+        rtt_source=rtt_source,
+        syn_rtt_us=distribution(syn_rtt),
+        rtt_unknown=tally.connections - syn_rtt.n,
+        kernel_replaced=tally.kernel_replaced if rtt_source == KERNEL else 0,
+        path_rtt_us=distribution(tally.path_rtt),
+        kernel_rtt_us=distribution(tally.kernel_rtt),
+        connect_us=distribution(tally.connect),
+        overhead_before_us=distribution(tally.before),
+        overhead_after_us=distribution(tally.after),
+        answer_us=distribution(tally.answer),
+        retrans_source=retrans_source,
+        syn_retrans=headline if from_wire else tally.kernel_retrans if from_kernel and not server else None,
+        synack_retrans=tally.synack_retrans if from_wire else tally.kernel_retrans if from_kernel and server else None,
+        syn_repeats=tally.syn_repeats if from_wire else None,
+        syn_repeat_causes=RepeatCauses(*tally.causes) if from_wire else None,
+        syn_retrans_failed=tally.syn_retrans_failed if wire is not None and wire.dropped == 0 else None,
+        retrans_known=known,
+        retrans_connections=with_repeats,
+        retrans_share_percent=100 * with_repeats / known if known else None,
+        retrans_per_connection=repeats / with_repeats if with_repeats else None,
+        retrans_disagree=tally.disagreeing if on_wire and tally.kernel_known else None,
+        capture=_capture(run, wire, tally) if wire is not None else None,
+        capture_problem=run.capture_problem,
+        dropped_by_capture=wire.dropped if wire is not None else None,
+        matched=tally.matched if wire is not None else None,
+        matched_share=tally.matched / tally.connections if wire is not None and tally.connections else None,
+        problems=tuple(_problems(run, tally, attempted)),
+        notes=(*run.notes, *_notes(run, tally, rtt_source)),
+    )
+
+
+def _realtime(clock: ClockPairs, monotonic_ns: int) -> int | None:
+    if monotonic_ns == UNKNOWN:
+        return None
+    return int(clock.to_realtime(np.array([monotonic_ns], np.int64))[0])
+
+
+def _errors(run: Run, tally: Tally) -> tuple[ErrorCount, ...]:
+    """Failures by errno, most frequent first.
+
+    The workers' table counts each failure when it happens, the records keep one row each; where a worker
+    died between the two, the larger count is the true one.
+    """
+    table = dict(tally.errors)
+    for number, times, first, last in run.first_errors:
+        seen = table.get(number)
+        table[number] = (times, first, last) if seen is None else (max(times, seen[0]), first, last)
+    counts = [
+        ErrorCount(
+            number,
+            errno.errorcode.get(number, f"E{number}") if number else EARLY_END,
+            times,
+            _realtime(run.clock, first),
+            _realtime(run.clock, last),
+        )
+        for number, (times, first, last) in table.items()
+    ]
+    return tuple(sorted(counts, key=lambda e: (-e.count, e.errno)))
+
+
+def _capture(run: Run, wire: WireFacts, tally: Tally) -> CaptureReport:
+    return CaptureReport(
+        interface=wire.interface,
+        link_type=wire.link_type,
+        filter_text=wire.filter_text,
+        vantage="server" if run.role == "server" else wire.vantage,
+        packets=wire.packets,
+        dropped=wire.dropped,
+        died=wire.died,
+        attempts=wire.books.attempts,
+        claimed=tally.claimed,
+        synack_only=wire.books.synack_only,
+        identities=identities(wire.books),
+    )
+
+
+def identities(books: Books) -> tuple[str, ...]:
+    """The sums of definition D14, written out with their figures."""
+    attempts = (
+        f"attempts {books.attempts} = answered {books.answered} + refused {books.refused} + icmp_refused "
+        f"{books.icmp_refused} + unanswered {books.unanswered} + simultaneous {books.simultaneous}"
+    )
+    syns = (
+        f"SYNs captured {books.syn} = sent {books.syn_counted} + duplicate {books.syn_duplicate} + malformed "
+        f"{books.syn_malformed} + fragment {books.syn_fragment} + too short {books.syn_too_short}"
+    )
+    return attempts, syns
+
+
+def _problems(run: Run, tally: Tally, attempted: int) -> list[str]:
+    """Figures that contradict each other; each line says which and what it means."""
+    out = []
+    accounted = tally.established + tally.failed + tally.unfinished
+    if attempted != accounted:
+        gap = attempted - accounted
+        out.append(
+            f"the books do not balance: attempted {attempted} but established {tally.established} + failed "
+            f"{tally.failed} + unfinished {tally.unfinished} = {accounted}: "
+            + (f"{gap} connections left no record" if gap > 0 else f"{-gap} records more than attempts")
+        )
+    if tally.absurd:
+        out.append(f"{tally.absurd} connections were established before they started: the clock is not to be trusted")
+    wire = run.wire
+    if wire is None:
+        return out
+    out += [f"the capture's books do not balance: {problem}" for problem in wire.books.problems()]
+    if wire.died is not None:
+        out.append(f"the capture ended early ({wire.died}): what it did not see is unknown")
+    missing = tally.connections - tally.matched
+    if tally.connections and not tally.matched:
+        out.append(
+            f"none of {tally.connections} connections was found among {wire.books.attempts} captured attempts on "
+            f"{wire.interface}: is it the interface they use?"
+        )
+    elif missing and wire.dropped == 0 and wire.died is None:
+        out.append(f"{missing} connections were not found in the capture although it dropped nothing")
+    return out
+
+
+def _notes(run: Run, tally: Tally, rtt_source: str) -> list[str]:
+    out = []
+    wire = run.wire
+    if run.record_start_ns == UNKNOWN or run.record_start_ns > run.end_ns:
+        out.append("the run ended within the warm-up: nothing was recorded")
+    if rtt_source == KERNEL and tally.kernel_replaced:
+        out.append(
+            f"{tally.kernel_replaced} connections had repeated SYNs, which the kernel cannot time: the application's "
+            "connect time stands in for their SYN-RTT"
+        )
+    if wire is None:
+        return out
+    unsure = tally.matched - tally.wire_known
+    if wire.dropped is None or wire.dropped > 0:
+        lost = "an unknown number of" if wire.dropped is None else str(wire.dropped)
+        out.append(
+            f"the capture dropped {lost} packets: {unsure} handshakes that nothing else confirms are left out as "
+            "unknown"
+        )
+    if tally.disagreeing:
+        out.append(f"on {tally.disagreeing} connections kernel and wire count different retransmits")
+    books = wire.books
+    copies = books.syn_duplicate + books.synack_duplicate
+    if copies > DUPLICATES_SHARE * max(books.syn + books.synack, 1):
+        out.append(f"{copies} of {books.syn + books.synack} SYNs and SYN-ACKs are copies made by the capture itself")
+    if books.clock_error or books.clock_step:
+        out.append(
+            f"the capture's clock: {books.clock_error} negative round trips, {books.clock_step} attempts across a step"
+        )
+    return out

@@ -1,0 +1,335 @@
+"""View: the RunReport for a person, in 80 columns of plain text; and interval rows while the load runs.
+
+It must not know where the text goes, nor work out figures. The one idea: read from top to bottom it answers, in this
+order, can I trust it, what was done, how fast, what failed, how long did it take; every figure has a unit, every
+round trip says who measured it, and what is not known is a dash, never a zero.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from typing import Final
+
+from ncps_analysis.model import KERNEL, WIRE, ErrorCount, RunReport
+from ncps_analysis.records import Interval
+
+WIDTH: Final = 80
+_LABEL: Final = 14
+_UNKNOWN: Final = "-"
+
+_MEANINGS: Final = {
+    "EARLY_END": "the other side ended the connection early",
+    "ECONNREFUSED": "refused: nothing listens there, or a firewall says no",
+    "ETIMEDOUT": "no answer to any SYN",
+    "ECONNRESET": "reset by the other side",
+    "EPIPE": "the other side had closed already",
+    "EHOSTUNREACH": "no route to the host, or it does not answer",
+    "ENETUNREACH": "no route to the network",
+    "EADDRNOTAVAIL": "this machine: no free local port, or not its address",
+    "EADDRINUSE": "this machine: local port in use",
+    "EMFILE": "this machine: file limit of the process",
+    "ENFILE": "this machine: file limit of the system",
+    "ENOBUFS": "this machine: no buffer space",
+    "ENOMEM": "this machine: out of memory",
+    "EPERM": "this machine: forbidden, by a firewall rule?",
+    "EACCES": "this machine: forbidden",
+    "EPROTO": "data where none was expected",
+}
+_ROWS: Final = (
+    ("minimum", "min"),
+    ("25 %", "p25"),
+    ("median", "p50"),
+    ("mean", "mean"),
+    ("75 %", "p75"),
+    ("90 %", "p90"),
+    ("95 %", "p95"),
+    ("99 %", "p99"),
+    ("99.9 %", "p99_9"),
+    ("99.99 %", "p99_99"),
+    ("maximum", "max"),
+)
+_MS_FROM_US: Final = 10_000
+"""From this smallest median on the table is in ms, with three decimals: the same digits, easier to read."""
+
+
+def report(report: RunReport) -> str:
+    """The report, without a last end of line."""
+    lines = [
+        f"ncps {report.role} {report.version}".ljust(_LABEL) + f"  {_one_line(report.command_line)}",
+        "=" * WIDTH,
+    ]
+    lines += (line for problem in report.problems for line in _wrap("PROBLEM", problem))
+    if report.interrupted is not None:
+        planned = f" of {report.planned_s:g} s" if report.planned_s is not None else ""
+        lines += _wrap("Interrupted", f"by {report.interrupted} after {report.duration_s:.1f} s{planned}")
+    lines += _what(report)
+    lines += _rates(report)
+    lines += _failures(report)
+    lines += _table(report)
+    lines += _retransmits(report)
+    lines += _capture(report)
+    lines += (line for note in report.notes for line in _wrap("Note", note))
+    return "\n".join(lines)
+
+
+# ---- interval rows -----------------------------------------------------------------------------------------
+
+_HEADS: Final = (
+    ("time", "s", 9),
+    ("connects", "1/s", 9),
+    ("open", "", 8),
+    ("pending", "", 8),
+    ("failed", "total", 8),
+    ("repeats", "SYN", 8),
+    ("SYN-RTT", "mean us", 9),
+    ("RTT", "from", 7),
+)
+
+
+def interval_header() -> str:
+    """Two lines, names and units, without the last end of line."""
+    names = " ".join(f"{name:>{width}}" for name, _, width in _HEADS)
+    units = " ".join(f"{unit:>{width}}" for _, unit, width in _HEADS)
+    return f"{names}\n{units}"
+
+
+def interval_row(interval: Interval) -> str:
+    """One line aligned under ``interval_header``, without its end of line."""
+    rtt = _mean_rtt(interval)
+    values = (
+        f"{interval.t_s:.1f}",
+        f"{interval.established / interval.seconds:,.1f}" if interval.seconds > 0 else _UNKNOWN,
+        f"{interval.open_now:,}",
+        f"{interval.pending:,}",
+        f"{interval.failed_total + interval.io_failed_total:,}",
+        _count(interval.retransmits),
+        _UNKNOWN if rtt is None else f"{rtt:,.0f}",
+        _UNKNOWN if rtt is None else interval.source,
+    )
+    return " ".join(f"{value:>{width}}" for value, (_, _, width) in zip(values, _HEADS, strict=True))
+
+
+def _mean_rtt(interval: Interval) -> float | None:
+    parts = [
+        (n, rtt)
+        for n, rtt in ((interval.clean, interval.clean_rtt_us), (interval.repeated, interval.repeated_rtt_us))
+        if n and rtt is not None
+    ]
+    n = sum(n for n, _ in parts)
+    return sum(n * rtt for n, rtt in parts) / n if n else None
+
+
+# ---- sections ----------------------------------------------------------------------------------------------
+
+
+def _what(report: RunReport) -> Iterator[str]:
+    where = f"to {report.target}" if report.role == "client" else f"on {report.target}"
+    yield from _wrap(
+        "Run",
+        f"{report.role} {where}, mode {report.mode}, {report.threads} threads on {report.processes} "
+        f"process{'es' if report.processes != 1 else ''}, {report.engine} engine",
+    )
+    yield from _wrap(
+        "Time",
+        f"{report.duration_s:.3f} s, warm-up {report.warmup_s:g} s"
+        if report.recorded_s <= 0
+        else f"{report.duration_s:.3f} s, of which {report.recorded_s:.3f} s after the warm-up are recorded"
+        if report.warmup_s
+        else f"{report.duration_s:.3f} s, all of it recorded",
+    )
+
+
+def _rates(report: RunReport) -> Iterator[str]:
+    if report.connections == 0:
+        yield from _wrap("Connections", "NONE WAS ESTABLISHED in the recorded time")
+    elif report.cps is not None:
+        yield from _wrap(
+            "Connections",
+            f"{report.cps:,.1f} per second: {report.connections:,} established in {report.recorded_s:.3f} s",
+        )
+    else:
+        yield from _wrap("Connections", f"{report.connections:,} established, in no measurable time")
+    if report.rx_gbps is not None and report.tx_gbps is not None:
+        yield from _wrap("Data", f"received {report.rx_gbps:.3f} Gbit/s, sent {report.tx_gbps:.3f} Gbit/s")
+    balance = "" if report.attempted == report.established + report.failed + report.unfinished else "  DOES NOT BALANCE"
+    yield from _wrap(
+        "Whole run",
+        f"attempted {report.attempted:,} = established {report.established:,} + failed {report.failed:,} + "
+        f"unfinished {report.unfinished:,}{balance}",
+    )
+    if report.not_started:
+        yield from _wrap("", f"{report.not_started:,} more never left this machine: no SYN was sent")
+
+
+def _failures(report: RunReport) -> Iterator[str]:
+    if not report.errors:
+        yield from _wrap("Failures", "none")
+        return
+    if report.io_failed:
+        yield from _wrap("I/O failures", f"{report.io_failed:,} of the established connections")
+    for number, error in enumerate(report.errors):
+        label = "Failures" if number == 0 else ""
+        yield f"{label:<{_LABEL}}{error.count:>12,}  {error.name:<14}{_when(report, error)}"
+        meaning = _MEANINGS.get(error.name)
+        if meaning:
+            yield f"{'':<{_LABEL + 14}}{meaning}"
+
+
+def _when(report: RunReport, error: ErrorCount) -> str:
+    if error.first_t_ns is None or error.last_t_ns is None:
+        return ""
+    first, last = ((t - report.start_t_ns) / 1e9 for t in (error.first_t_ns, error.last_t_ns))
+    return f"at {first:.3f} s" if error.count == 1 else f"first at {first:.3f} s, last at {last:.3f} s"
+
+
+def _table(report: RunReport) -> Iterator[str]:
+    """Distributions side by side: who measured, what, and the figures under one unit."""
+    columns = [
+        column
+        for column in (
+            (report.rtt_source, "SYN-RTT", report.syn_rtt_us) if report.rtt_source == WIRE else None,
+            ("wire", "path RTT", report.path_rtt_us),
+            ("wire", "SYN answer", report.answer_us),
+            ("kernel *" if report.kernel_replaced else "kernel", "SYN-RTT", report.syn_rtt_us)
+            if report.rtt_source == KERNEL
+            else ("kernel", "tcpi_rtt", report.kernel_rtt_us),
+            ("application", "connect", report.connect_us),
+        )
+        if column is not None and column[2].n
+    ]
+    yield ""
+    if not columns:
+        yield from _wrap("SYN-RTT", "unknown: neither a capture nor the kernel could tell")
+        return
+    medians = [distribution.p50 for _, _, distribution in columns if distribution.p50 is not None]
+    in_ms = min(medians) >= _MS_FROM_US
+    unit = "ms" if in_ms else "us"
+    yield f"{f'Times in {unit}':<{_LABEL}}" + "".join(f"{what:>16}" for _, what, _ in columns)
+    yield f"{'measured by':<{_LABEL}}" + "".join(f"{who:>16}" for who, _, _ in columns)
+    yield "-" * (_LABEL + 16 * len(columns))
+    for name, key in _ROWS:
+        figures = (getattr(distribution, key) for _, _, distribution in columns)
+        yield f"{name:<{_LABEL}}" + "".join(f"{_time(figure, key, in_ms):>16}" for figure in figures)
+    yield f"{'connections':<{_LABEL}}" + "".join(f"{distribution.n:>16,}" for _, _, distribution in columns)
+    yield ""
+    yield from _legend(report)
+
+
+def _legend(report: RunReport) -> Iterator[str]:
+    if report.rtt_source == WIRE:
+        yield from _wrap("SYN-RTT", "first SYN to first SYN-ACK on the wire, waiting for repeated SYNs included")
+        yield from _wrap("path RTT", "the same where it is certain which SYN was answered: the network's round trip")
+    if report.answer_us.n:
+        yield from _wrap("SYN answer", "SYN to SYN-ACK as captured here: this machine's own time to answer")
+    if report.rtt_source == KERNEL and report.role == "server":
+        yield from _wrap("SYN-RTT", "SYN-ACK to ACK, by the kernel's estimate; unknown where the SYN-ACK was repeated")
+    elif report.rtt_source == KERNEL:
+        yield from _wrap("SYN-RTT", "the kernel's estimate of one round trip; a capture would measure it")
+        if report.kernel_replaced:
+            yield from _wrap("*", f"{report.kernel_replaced:,} had repeated SYNs: connect time instead")
+    elif report.kernel_rtt_us.n:
+        yield from _wrap("tcpi_rtt", "the kernel's estimate of one round trip; does not see repeated SYNs")
+    if report.connect_us.n:
+        yield from _wrap("connect", "connect() called until the program noticed that it was established")
+    before, after = report.overhead_before_us, report.overhead_after_us
+    if before.n and after.n:
+        yield from _wrap(
+            "of that",
+            f"this machine's own: median {before.p50:,} us before the SYN left and {after.p50:,} us after the SYN-ACK "
+            "came",
+        )
+    if report.rtt_unknown:
+        yield from _wrap("unknown", f"SYN-RTT of {report.rtt_unknown:,} of {report.connections:,} connections")
+
+
+def _retransmits(report: RunReport) -> Iterator[str]:
+    yield ""
+    share, each = report.retrans_share_percent, report.retrans_per_connection
+    kind, total = ("SYN-ACK", report.synack_retrans) if report.role == "server" else ("SYN", report.syn_retrans)
+    if total is None or share is None:
+        yield from _wrap("Retransmits", "unknown: neither a capture nor the kernel could tell")
+    elif total == 0:
+        yield from _wrap(
+            "Retransmits", f"no {kind} of {report.retrans_known:,} connections, by the {report.retrans_source}"
+        )
+    else:
+        average = "" if each is None else f", {each:.4f} each"
+        yield from _wrap(
+            "Retransmits",
+            f"{total:,} {kind}s, by the {report.retrans_source}: {report.retrans_connections:,} of "
+            f"{report.retrans_known:,} connections ({share:.4f} %){average}",
+        )
+    causes = report.syn_repeat_causes
+    if causes is not None and report.syn_repeats:
+        yield from _wrap(
+            "",
+            f"SYNs sent again {report.syn_repeats:,}: timeout {causes.timeout:,}, after the SYN-ACK "
+            f"{causes.after_synack:,}, after a RST {causes.after_rst:,}, after a challenge ACK "
+            f"{causes.after_challenge:,}",
+        )
+    if report.synack_retrans and report.role == "client":
+        yield from _wrap("", f"SYN-ACKs sent again by the target {report.synack_retrans:,}")
+    if report.syn_retrans_failed:
+        yield from _wrap("", f"{report.syn_retrans_failed:,} more for connections that were never established")
+
+
+def _capture(report: RunReport) -> Iterator[str]:
+    capture = report.capture
+    if capture is None:
+        yield from _wrap("Capture", f"none: {report.capture_problem}" if report.capture_problem else "none")
+        return
+    dropped = "an unknown number" if report.dropped_by_capture is None else f"{report.dropped_by_capture:,}"
+    yield from _wrap(
+        "Capture",
+        f"{capture.interface} ({capture.link_type}), at the {capture.vantage}: {capture.packets:,} packets, "
+        f"{dropped} dropped",
+    )
+    if report.matched is not None and report.matched_share is not None:
+        yield from _wrap(
+            "",
+            f"handshake found for {report.matched:,} of {report.connections:,} connections "
+            f"({_percent(report.matched_share)})",
+        )
+    foreign = capture.attempts - capture.claimed
+    if foreign > 0:
+        yield from _wrap(
+            "", f"{foreign:,} of {capture.attempts:,} captured attempts belong to no connection of this run"
+        )
+    for identity in capture.identities:
+        yield from _wrap("", identity)
+
+
+# ---- pieces ------------------------------------------------------------------------------------------------
+
+
+def _wrap(label: str, text: str) -> list[str]:
+    return textwrap.wrap(
+        _one_line(text),
+        WIDTH,
+        initial_indent=f"{label:<{_LABEL}}",
+        subsequent_indent=" " * _LABEL,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _time(figure: float | None, key: str, in_ms: bool) -> str:
+    if figure is None:
+        return _UNKNOWN
+    if in_ms:
+        return f"{figure / 1000:,.3f}"
+    return f"{figure:,.1f}" if key == "mean" else f"{figure:,}  "
+
+
+def _percent(share: float) -> str:
+    """Two decimals, rounded down: 100 % means all, not almost all."""
+    return "100 %" if share == 1 else f"{int(share * 10_000) / 100:.2f} %"
+
+
+def _count(value: int | None) -> str:
+    return _UNKNOWN if value is None else f"{value:,}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,91 @@
+"""Edge: the files a run left behind -> its RunReport.
+
+It must not know what is counted or how. The one idea: both kinds of rows are cut into parts by the hash of their
+four-tuple, so a part holds all that belongs together; one part at a time is in memory, however long the run was.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from ncps_capture.addresses import address_words
+from ncps_capture.handshake import merge_rows
+from ncps_capture.segments import HANDSHAKE
+from ncps_capture.spool import iter_spool, partition, read_spool
+
+from ncps_analysis.assemble import basis_of, report_of
+from ncps_analysis.join import Words, hash_of, tuples_of_handshakes, tuples_of_records
+from ncps_analysis.model import RunReport
+from ncps_analysis.records import CONNECTION, Run
+from ncps_analysis.tally import Tally, count, count_records
+
+Rows = npt.NDArray[Any]
+
+PART_ROWS: Final = 2_000_000
+MOST_PARTS: Final = 200
+"""Files open at once while rows are distributed; well below the usual limit of 1024."""
+
+
+def build_report(run: Run, scratch_dir: str, part_rows: int = PART_ROWS) -> RunReport:
+    """Read the spools of a finished run, join them and summarise.
+
+    ``scratch_dir`` is an existing folder for temporary files, as large as the spools when the run has more than
+    ``part_rows`` rows of a kind; it is left as it was found. Raises FileFault for spools that cannot be read.
+    """
+    basis = basis_of(run, path_words(run.paths))
+    total = Tally()
+    if run.wire is None:
+        for path in run.connection_files:
+            for rows in iter_spool(path, CONNECTION, part_rows):
+                total += count_records(rows, basis)
+        return report_of(run, total)
+    for records, handshakes in _parts(run, basis.paths, scratch_dir, part_rows):
+        total += count(records, merge_rows(handshakes), basis)
+    return report_of(run, total)
+
+
+def path_words(paths: Sequence[tuple[str, str]]) -> Words:
+    """(this side's address, the other's) as text -> uint64 of shape (number of paths, 4). "" is two zero words."""
+    words = [(*_words(here), *_words(there)) for here, there in paths]
+    return np.array(words, np.uint64).reshape(-1, 4)
+
+
+def _words(text: str) -> tuple[int, int]:
+    return address_words(text) if text else (0, 0)
+
+
+def _parts(run: Run, paths: Words, scratch_dir: str, part_rows: int) -> Iterator[tuple[Rows, Rows]]:
+    assert run.wire is not None
+    mine, theirs = run.connection_files, run.wire.handshake_files
+    most = max(_length(mine, CONNECTION), _length(theirs, HANDSHAKE))
+    if most <= part_rows:
+        yield _all(mine, CONNECTION), _all(theirs, HANDSHAKE)
+        return
+    parts = min(MOST_PARTS, -(-most // part_rows))
+    with tempfile.TemporaryDirectory(dir=scratch_dir, prefix="join-") as folder:
+        records_dir, handshakes_dir = Path(folder, "records"), Path(folder, "handshakes")
+        records_dir.mkdir()
+        handshakes_dir.mkdir()
+        of_records = partition(
+            mine, CONNECTION, lambda rows: hash_of(tuples_of_records(rows, paths, run.role)), parts, records_dir
+        )
+        of_handshakes = partition(
+            theirs, HANDSHAKE, lambda rows: hash_of(tuples_of_handshakes(rows)), parts, handshakes_dir
+        )
+        for one, other in zip(of_records, of_handshakes, strict=True):
+            yield _all([one], CONNECTION), _all([other], HANDSHAKE)
+            Path(one).unlink()
+            Path(other).unlink()
+
+
+def _length(files: Sequence[str], dtype: np.dtype[Any]) -> int:
+    return sum(len(read_spool(path, dtype)) for path in files)
+
+
+def _all(files: Sequence[str], dtype: np.dtype[Any]) -> Rows:
+    return np.concatenate([np.empty(0, dtype), *(read_spool(path, dtype) for path in files)])

@@ -1,0 +1,228 @@
+"""Pure: one part of a run (records, handshakes) -> counts and histograms that add up over the parts.
+
+It must not know files or how a report looks. The one idea: everything a report says is made from counts that can be
+added, so a part of any size is counted, forgotten and added to the rest, and the cut into parts cannot be seen in
+the result. The only condition is that a four-tuple's records and handshakes lie in the same part.
+
+Durations become whole microseconds by rounding down, once, here: capture stamps are cut to microseconds already.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from ncps_capture.segments import HANDSHAKE, UNKNOWN, Handshakes, path_rtt_ns, rtt_first_ns, syn_retrans
+
+from ncps_analysis.histogram import Histogram
+from ncps_analysis.join import UNMATCHED, Words, agrees, match
+from ncps_analysis.records import (
+    CLOSED,
+    CONNECT_FAILED,
+    IO_FAILED,
+    NO_KERNEL_RTT,
+    NOT_STARTED,
+    OPEN,
+    PENDING,
+    ClockPairs,
+    Connections,
+)
+
+Flags = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+
+CAUSES: Final = ("retrans_timeout", "retrans_after_synack", "retrans_after_rst", "retrans_after_challenge")
+
+
+@dataclass(frozen=True)
+class Basis:
+    """What all parts of a run share.
+
+    ``paths`` is uint64 of shape (number of paths, 4), see ``join.tuples_of_records``. ``captured``: there is a
+    capture to join with; ``complete``: it dropped nothing, so a handshake that was found can be believed.
+    """
+
+    role: str
+    paths: Words
+    clock: ClockPairs
+    record_start_ns: int  # monotonic; UNKNOWN: the warm-up never ended, nothing is recorded
+    captured: bool
+    complete: bool
+
+
+@dataclass
+class Tally:
+    """Counts of one or several parts; ``+=`` adds another's. Histograms are of us, ``established_ms`` of ms.
+
+    Up to ``claimed`` everything is of the whole run, then of recorded connections only.
+    """
+
+    established: int = 0
+    failed: int = 0
+    unfinished: int = 0
+    not_started: int = 0
+    io_failed: int = 0
+    errors: dict[int, tuple[int, int, int]] = field(default_factory=dict)  # errno: count, first and last, monotonic ns
+    syn_retrans_failed: int = 0
+    claimed: int = 0  # handshakes some record owns up to
+
+    connections: int = 0
+    established_ms: Histogram = field(default_factory=Histogram.empty)  # since recording began
+    connect: Histogram = field(default_factory=Histogram.empty)
+    absurd: int = 0  # established before they started: clock trouble, in no histogram
+
+    kernel_rtt: Histogram = field(default_factory=Histogram.empty)
+    kernel_syn_rtt: Histogram = field(default_factory=Histogram.empty)
+    kernel_replaced: int = 0
+    kernel_known: int = 0
+    kernel_retrans: int = 0
+    kernel_retrans_connections: int = 0
+
+    matched: int = 0
+    wire_known: int = 0
+    syn_rtt: Histogram = field(default_factory=Histogram.empty)  # captured at the client: first SYN to SYN-ACK
+    answer: Histogram = field(default_factory=Histogram.empty)  # the same, captured at the server
+    path_rtt: Histogram = field(default_factory=Histogram.empty)
+    before: Histogram = field(default_factory=Histogram.empty)
+    after: Histogram = field(default_factory=Histogram.empty)
+    causes: tuple[int, int, int, int] = (0, 0, 0, 0)
+    syn_repeats: int = 0
+    synack_retrans: int = 0
+    wire_retrans_connections: int = 0
+    disagreeing: int = 0  # kernel and wire count different retransmits
+
+    def __iadd__(self, other: Tally) -> Tally:
+        for name, value in vars(other).items():
+            mine = getattr(self, name)
+            if isinstance(value, dict):
+                for number, seen in value.items():
+                    mine[number] = add_errors(mine[number], seen) if number in mine else seen
+            elif isinstance(value, tuple):
+                setattr(self, name, tuple(a + b for a, b in zip(mine, value, strict=True)))
+            else:
+                setattr(self, name, mine + value)
+        return self
+
+
+def add_errors(a: tuple[int, int, int], b: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Two (count, first, last) of one errno together."""
+    return a[0] + b[0], min(a[1], b[1]), max(a[2], b[2])
+
+
+def count(records: Connections, handshakes: Handshakes, basis: Basis) -> Tally:
+    """Count one part: CONNECTION rows (monotonic times) and the HANDSHAKE rows of the same four-tuples."""
+    tally = Tally()
+    outcome = records["outcome"]
+    tally.failed = int((outcome == CONNECT_FAILED).sum())
+    tally.unfinished = int((outcome == PENDING).sum())
+    tally.not_started = int((outcome == NOT_STARTED).sum())
+    tally.io_failed = int((outcome == IO_FAILED).sum())
+    established = (outcome == OPEN) | (outcome == CLOSED) | (outcome == IO_FAILED)
+    tally.established = int(established.sum())
+    _errors(tally, records)
+    recorded = _recorded(records, established, basis)
+    if basis.captured:
+        _wire(tally, records, handshakes, recorded, basis)
+    rows = records[recorded]
+    tally.connections = len(rows)
+    tally.established_ms = Histogram.of((rows["connected_ns"] - basis.record_start_ns) // 1_000_000)
+    _application_and_kernel(tally, rows, basis)
+    return tally
+
+
+def count_records(records: Connections, basis: Basis) -> Tally:
+    """Count one part of a run without a capture."""
+    return count(records, np.empty(0, HANDSHAKE), basis)
+
+
+def _recorded(records: Connections, established: Flags, basis: Basis) -> Flags:
+    if basis.record_start_ns == UNKNOWN:
+        return np.zeros(len(records), np.bool_)
+    recorded: Flags = established & (records["connected_ns"] >= basis.record_start_ns)
+    return recorded
+
+
+def _errors(tally: Tally, records: Connections) -> None:
+    """Failures by errno. An I/O failure with errno 0 is an end that came too early."""
+    outcome = records["outcome"]
+    bad = records[(outcome == CONNECT_FAILED) | (outcome == NOT_STARTED) | (outcome == IO_FAILED)]
+    when = np.where(bad["closed_ns"] != UNKNOWN, bad["closed_ns"], bad["start_ns"])
+    for number in np.unique(bad["error"]).tolist():
+        times = when[bad["error"] == number]
+        tally.errors[number] = (len(times), int(times.min()), int(times.max()))
+
+
+def _application_and_kernel(tally: Tally, rows: Connections, basis: Basis) -> None:
+    """Connect times and what the kernel says, of recorded connections.
+
+    After a repeated SYN ``tcpi_rtt`` is about one path round trip, or 0 for "no sample", although the handshake took
+    seconds: there the application's connect time stands in. A server has none (it learns of a connection when
+    it is over), so there the figure is unknown.
+    """
+    retrans = rows["kernel_retrans"].astype(np.int64)
+    rtt = rows["kernel_rtt_us"].astype(np.int64)
+    told = rtt != NO_KERNEL_RTT
+    sampled = told & (rtt > 0)
+    tally.kernel_known = int(told.sum())
+    tally.kernel_retrans = int(retrans[told].sum())
+    repeated = told & (retrans > 0)
+    tally.kernel_retrans_connections = int(repeated.sum())
+    tally.kernel_rtt = Histogram.of(rtt[sampled])
+    syn_rtt = rtt[sampled & ~repeated]
+    if basis.role != "server":
+        took = (rows["connected_ns"] - rows["start_ns"]) // 1000
+        sane = took >= 0
+        tally.absurd = int((~sane).sum())
+        tally.connect = Histogram.of(took[sane])
+        replaced = took[repeated & sane]
+        tally.kernel_replaced = len(replaced)
+        syn_rtt = np.concatenate((syn_rtt, replaced))
+    tally.kernel_syn_rtt = Histogram.of(syn_rtt)
+
+
+def _wire(tally: Tally, records: Connections, handshakes: Handshakes, recorded: Flags, basis: Basis) -> None:
+    """Join and count what the capture says of the recorded connections; the unmatched are left out, not zero."""
+    timed = records.copy()
+    for name in ("start_ns", "connected_ns", "closed_ns"):
+        timed[name] = basis.clock.to_realtime(records[name])
+    found = match(timed, handshakes, basis.paths, basis.role)
+    matched = found != UNMATCHED
+    known = matched if basis.complete else agrees(timed, handshakes, found, basis.role)
+    tally.claimed = int(matched.sum())
+    tally.matched = int((matched & recorded).sum())
+    outcome = records["outcome"]
+    lost = handshakes[found[known & ((outcome == CONNECT_FAILED) | (outcome == PENDING))]]
+    tally.syn_retrans_failed = int(syn_retrans(lost).sum())
+    rows, wire = timed[known & recorded], handshakes[found[known & recorded]]
+    tally.wire_known = len(wire)
+    if not len(wire):
+        return
+    headline = syn_retrans(wire)
+    first, second, third, fourth = (int(wire[name].sum(dtype=np.int64)) for name in CAUSES)
+    tally.causes = (first, second, third, fourth)
+    tally.syn_repeats = int((wire["syn_n"].astype(np.int64) - 1).sum())
+    tally.synack_retrans = int(wire["synack_retrans"].sum(dtype=np.int64))
+    sent = wire["synack_n"] if basis.role == "server" else wire["syn_n"]
+    told = rows["kernel_rtt_us"] != NO_KERNEL_RTT
+    tally.disagreeing = int((told & (rows["kernel_retrans"].astype(np.int64) != sent.astype(np.int64) - 1)).sum())
+    rtt = Histogram.of(_us(rtt_first_ns(wire)))
+    if basis.role == "server":
+        tally.answer = rtt
+        tally.wire_retrans_connections = int((wire["synack_retrans"] > 0).sum())
+        return
+    tally.wire_retrans_connections = int((headline > 0).sum())
+    tally.syn_rtt = rtt
+    tally.path_rtt = Histogram.of(_us(path_rtt_ns(wire)))
+    # Below zero is the cut stamp or the reading of two clocks, at most the slack of the join: no time at all.
+    tally.before = Histogram.of(np.maximum(wire["t_syn_first_ns"] - rows["start_ns"], 0) // 1000)
+    answered = wire["t_synack_ns"] != UNKNOWN
+    late = rows["connected_ns"][answered] - wire["t_synack_ns"][answered]
+    tally.after = Histogram.of(np.maximum(late, 0) // 1000)
+
+
+def _us(durations_ns: Ints) -> Ints:
+    """Known durations (ns) in whole us, rounded down."""
+    known: Ints = durations_ns[durations_ns != UNKNOWN] // 1000
+    return known
