@@ -1,0 +1,414 @@
+"""Frames to segment rows: scapy is the independent oracle, random and cut bytes the enemy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ncps_capture import segments as sg
+from ncps_capture.addresses import address_text, address_words
+from ncps_capture.decode import Batch, decode
+from ncps_capture.errors import UsageError
+from ncps_capture.link import SUPPORTED
+from scapy.layers.inet import ICMP, IP, TCP, UDP
+from scapy.layers.inet6 import (
+    ICMPv6DestUnreach,
+    IPv6,
+    IPv6ExtHdrDestOpt,
+    IPv6ExtHdrFragment,
+    IPv6ExtHdrHopByHop,
+    IPv6ExtHdrRouting,
+)
+from scapy.layers.ipsec import AH
+from scapy.layers.l2 import Dot1AD, Dot1Q, Ether
+from scapy.packet import Packet, Raw, raw
+
+V4 = IP(src="192.0.2.1", dst="198.51.100.2", id=0x1234, ttl=61)
+V6 = IPv6(src="2001:db8::1", dst="2001:db8::2", fl=0x12345, tc=3, hlim=60)
+ETHER = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
+LINUX = [("MSS", 1460), ("SAckOK", b""), ("Timestamp", (0xAABBCCDD, 7)), ("NOP", None), ("WScale", 7)]
+SYN = TCP(sport=40000, dport=443, flags="S", seq=0xFEDCBA98, ack=0, options=LINUX)
+SLL = b"\0\0\0\x01\0\x06\x02\0\0\0\0\x01\0\0"
+SLL2_REST = b"\0\0" + b"\0\0\0\x02" + b"\0\x01" + b"\0\x06" + b"\x02\0\0\0\0\x01\0\0"
+
+
+def batch_of(frames: list[bytes], link_type: int = 1, before: bytes = b"", after: bytes = b"") -> Batch:
+    """Frames between strangers' bytes, as in a buffer of a capture."""
+    sizes = np.array([len(frame) for frame in frames], np.int64)
+    starts = np.zeros(len(frames), np.int64)
+    text = b""
+    for i, frame in enumerate(frames):
+        text += before
+        starts[i] = len(text)
+        text += frame + after
+    times = np.arange(len(frames), dtype=np.int64) * 1000 + 5
+    return Batch(np.frombuffer(text, np.uint8), starts, sizes, sizes, times, link_type, 1, 3)
+
+
+def one(packet: Packet | bytes, link_type: int = 1, **options: bool) -> tuple[np.void, sg.Books]:
+    rows, books = decode(batch_of([raw(packet)], link_type), **options)
+    assert len(rows) == 1
+    return rows[0], books
+
+
+def none(packet: Packet | bytes, link_type: int = 1) -> sg.Books:
+    rows, books = decode(batch_of([raw(packet)], link_type))
+    assert len(rows) == 0
+    return books
+
+
+def check_syn(row: np.void, version: int) -> None:
+    src, dst = ("192.0.2.1", "198.51.100.2") if version == 4 else ("2001:db8::1", "2001:db8::2")
+    assert address_text(row["src_hi"], row["src_lo"]) == src
+    assert address_text(row["dst_hi"], row["dst_lo"]) == dst
+    assert (row["sport"], row["dport"], row["seq"], row["ack"]) == (40000, 443, 0xFEDCBA98, 0)
+    assert (row["kind"], row["flags"], row["ip_version"]) == (sg.KIND_TCP, sg.SYN, version)
+    assert (row["mss"], row["wscale"], row["tsval"], row["tsecr"]) == (1460, 7, 0xAABBCCDD, 7)
+    assert row["bits"] == sg.BIT_TIMESTAMP
+    assert (row["ttl"], row["ip_ident"]) == ((61, 0x1234) if version == 4 else (60, 3 << 20 | 0x12345))
+    assert (row["payload"], row["source"], row["frame"], row["t_ns"]) == (0, 3, 1, 5)
+
+
+STACKS = [
+    ("ethernet", 1, ETHER / V4 / SYN, 4, sg.NO_VLAN),
+    ("ethernet v6", 1, ETHER / V6 / SYN, 6, sg.NO_VLAN),
+    ("vlan", 1, ETHER / Dot1Q(vlan=7, prio=5) / V4 / SYN, 4, 7),
+    ("priority tag", 1, ETHER / Dot1Q(vlan=0, prio=5) / V4 / SYN, 4, 0),
+    ("qinq", 1, ETHER / Dot1AD(vlan=9) / Dot1Q(vlan=8) / V6 / SYN, 6, 8),
+    ("three tags", 1, ETHER / Dot1Q(vlan=1) / Dot1Q(vlan=2) / Dot1Q(vlan=3) / V4 / SYN, 4, 3),
+    ("0x9100", 1, b"\0" * 12 + b"\x91\x00\x00\x05\x08\x00" + raw(V4 / SYN), 4, 5),
+    ("0x9200", 1, b"\0" * 12 + b"\x92\x00\x00\x06\x86\xdd" + raw(V6 / SYN), 6, 6),
+    ("null le", 0, b"\2\0\0\0" + raw(V4 / SYN), 4, sg.NO_VLAN),
+    ("null be", 0, b"\0\0\0\2" + raw(V4 / SYN), 4, sg.NO_VLAN),
+    ("loop", 108, b"\0\0\0\2" + raw(V4 / SYN), 4, sg.NO_VLAN),
+    *((f"null v6 family {f}", 0, bytes([f, 0, 0, 0]) + raw(V6 / SYN), 6, sg.NO_VLAN) for f in (10, 24, 28, 30)),
+    *((f"loop v6 family {f}", 108, bytes([0, 0, 0, f]) + raw(V6 / SYN), 6, sg.NO_VLAN) for f in (10, 24, 28, 30)),
+    *((f"raw {link}", link, raw(V4 / SYN), 4, sg.NO_VLAN) for link in (12, 14, 101, 228)),
+    *((f"raw v6 {link}", link, raw(V6 / SYN), 6, sg.NO_VLAN) for link in (12, 14, 101, 229)),
+    ("sll", 113, SLL + b"\x08\x00" + raw(V4 / SYN), 4, sg.NO_VLAN),
+    ("sll vlan", 113, SLL + b"\x81\x00" + b"\x20\x07\x86\xdd" + raw(V6 / SYN), 6, 7),
+    ("sll2", 276, b"\x08\x00" + SLL2_REST + raw(V4 / SYN), 4, sg.NO_VLAN),
+    ("sll2 vlan", 276, b"\x81\x00" + SLL2_REST + b"\x00\x07\x08\x00" + raw(V4 / SYN), 4, 7),
+    ("hop by hop", 1, ETHER / V6 / IPv6ExtHdrHopByHop() / SYN, 6, sg.NO_VLAN),
+    ("many extensions", 1, ETHER / V6 / IPv6ExtHdrHopByHop() / IPv6ExtHdrRouting() / IPv6ExtHdrDestOpt() / SYN, 6,
+     sg.NO_VLAN),
+    ("authentication", 1, ETHER / V6 / AH(nh=6, payloadlen=4, icv=b"x" * 12, padding=b"") / SYN, 6, sg.NO_VLAN),
+    ("first fragment v6", 1, ETHER / V6 / IPv6ExtHdrFragment(offset=0, m=1) / SYN, 6, sg.NO_VLAN),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("link_type", "packet", "version", "vlan"), [s[1:] for s in STACKS], ids=[s[0] for s in STACKS]
+)
+def test_a_syn_is_read_whole_in_every_stack(link_type, packet, version, vlan):
+    row, books = one(packet, link_type)
+    check_syn(row, version)
+    assert row["vlan"] == vlan
+    assert (books.packets, books.tcp_packets, books.syn, books.synack) == (1, 1, 1, 0)
+    assert (books.malformed, books.fragments, books.too_short, books.unsupported_linktype) == (0, 0, 0, 0)
+
+
+def test_ip_options_move_the_tcp_header():
+    packet = bytearray(raw(V4 / SYN))
+    packet[0] = 0x47
+    packet[3] += 8
+    packet[20:20] = b"\x01" * 8
+    row, books = one(bytes(packet), 101)
+    check_syn(row, 4)
+    assert books.syn == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "kept", "syn", "synack", "malformed", "syn_malformed"),
+    [
+        ("S", 1, 1, 0, 0, 0),
+        ("SEC", 1, 1, 0, 0, 0),
+        ("SPU", 1, 1, 0, 0, 0),
+        ("SA", 1, 0, 1, 0, 0),
+        ("SAE", 1, 0, 1, 0, 0),
+        ("SF", 0, 1, 0, 1, 1),
+        ("SR", 0, 1, 0, 1, 1),
+        ("SAF", 0, 0, 0, 1, 0),
+        ("SAR", 0, 0, 0, 1, 0),
+        ("R", 1, 0, 0, 0, 0),
+        ("RA", 1, 0, 0, 0, 0),
+        ("A", 0, 0, 0, 0, 0),
+        ("FA", 0, 0, 0, 0, 0),
+        ("", 0, 0, 0, 0, 0),
+    ],
+)
+def test_admission_by_flags(flags, kept, syn, synack, malformed, syn_malformed):
+    rows, books = decode(batch_of([raw(ETHER / V4 / TCP(flags=flags))]))
+    assert (len(rows), books.syn, books.synack) == (kept, syn, synack)
+    assert (books.malformed, books.syn_malformed, books.tcp_packets) == (malformed, syn_malformed, 1)
+
+
+@pytest.mark.parametrize(("flags", "kept"), [("A", 1), ("PA", 1), ("FA", 1), ("F", 0), ("", 0), ("S", 1), ("SF", 0)])
+def test_acks_only_on_request(flags, kept):
+    rows, _ = decode(batch_of([raw(ETHER / V4 / TCP(flags=flags) / b"data")]), want_acks=True)
+    assert len(rows) == kept
+
+
+@pytest.mark.parametrize(
+    ("options", "mss", "wscale", "stamps", "bits"),
+    [
+        ([], 0, 255, (0, 0), 0),
+        ([("MSS", 536)], 536, 255, (0, 0), 0),
+        ([("NOP", None)] * 20 + [("Timestamp", (5, 6))] + [("NOP", None)] * 2, 0, 255, (5, 6), sg.BIT_TIMESTAMP),
+        ([("WScale", 0)], 0, 0, (0, 0), 0),
+        ([("EOL", None), ("MSS", 9)], 0, 255, (0, 0), 0),
+        ([(34, b"cookie88")], 0, 255, (0, 0), sg.BIT_TFO),
+        ([(34, b"")], 0, 255, (0, 0), sg.BIT_TFO),
+        ([(254, b"\xf9\x89abcd")], 0, 255, (0, 0), sg.BIT_TFO),
+        ([(254, b"\xf9\x88abcd")], 0, 255, (0, 0), 0),
+        ([(254, b"")], 0, 255, (0, 0), 0),
+        ([(30, b"x" * 10), ("MSS", 1440)], 1440, 255, (0, 0), 0),
+    ],
+)
+def test_options(options, mss, wscale, stamps, bits):
+    row, _ = one(ETHER / V4 / TCP(flags="S", options=options))
+    assert (row["mss"], row["wscale"], (row["tsval"], row["tsecr"]), row["bits"]) == (mss, wscale, stamps, bits)
+
+
+@pytest.mark.parametrize("bad", [b"\x02\x00", b"\x02\x01", b"\x02\xff", b"\x02", b"\x08\x0a\0\0"])
+def test_a_broken_option_ends_the_row_and_no_other(bad):
+    def segment(options: bytes) -> bytes:
+        options += b"\0" * (-len(options) % 4)
+        return raw(V4 / TCP(flags="S", dataofs=5 + len(options) // 4)) + options
+
+    good = b"\x03\x03\x09"
+    frames = [segment(good + bad), segment(good + b"\x02\x04\x05\xb4")]
+    frames = [bytes([*frame[:2], 0, len(frame), *frame[4:]]) for frame in frames]
+    rows, _ = decode(batch_of(frames, 101))
+    assert rows["wscale"].tolist() == [9, 9]
+    assert rows["mss"].tolist() == [0, 1460]
+
+
+def test_payload_is_what_the_headers_announce():
+    row, _ = one(ETHER / V4 / SYN / Raw(b"x" * 33))
+    assert row["payload"] == 33
+    padded = raw(ETHER / V4 / TCP(flags="S")) + b"\0" * 6
+    assert one(padded)[0]["payload"] == 0
+    row, _ = one(ETHER / V6 / SYN / Raw(b"x" * 33))
+    assert row["payload"] == 33
+
+
+@pytest.mark.parametrize("network", [V4, V6])
+def test_length_zero_is_offload_and_reaches_to_the_end_of_the_frame(network):
+    packet = network.copy()
+    setattr(packet, "len" if network is V4 else "plen", 0)
+    row, books = one(ETHER / packet / SYN / Raw(b"x" * 50))
+    assert row["payload"] == 50
+    assert books.malformed == 0
+    frame = raw(ETHER / packet / SYN / Raw(b"x" * 50))
+    batch = batch_of([frame[:-50]])
+    longer = Batch(batch.data, batch.offsets, batch.caplens, batch.lengths + 50, batch.t_ns, 1, 1, 0)
+    assert decode(longer)[0]["payload"].tolist() == [50]
+
+
+def test_malformed_network_headers_are_counted():
+    short = bytearray(raw(V4 / SYN))
+    short[0] = 0x44
+    assert none(bytes(short), 101).malformed == 1
+    small = bytearray(raw(V4 / SYN))
+    small[2:4] = b"\0\x10"
+    assert none(bytes(small), 101).malformed == 1
+    version = bytearray(raw(ETHER / V4 / SYN))
+    version[14] = 0x65
+    assert none(bytes(version)).malformed == 1
+    chain = V6
+    for _ in range(17):
+        chain = chain / IPv6ExtHdrDestOpt()
+    assert none(ETHER / chain / SYN).malformed == 1
+
+
+def test_a_tcp_header_smaller_than_itself_is_malformed():
+    books = none(ETHER / V4 / TCP(flags="S", dataofs=4))
+    assert (books.syn, books.syn_malformed, books.malformed) == (1, 1, 1)
+    books = none(ETHER / V4 / TCP(flags="SA", dataofs=4))
+    assert (books.syn, books.synack, books.malformed) == (0, 0, 1)
+
+
+def test_fragments():
+    assert none(ETHER / IP(frag=1) / SYN).fragments == 1
+    assert none(ETHER / V6 / IPv6ExtHdrFragment(offset=1) / SYN).fragments == 1
+    assert none(ETHER / IP(frag=1) / UDP()).fragments == 0
+    row, books = one(ETHER / IP(frag=0, flags="MF") / SYN)
+    assert (row["flags"], books.fragments) == (sg.SYN, 0)
+
+
+def test_padding_is_not_a_header():
+    """A first fragment of 8 bytes of TCP: what follows in the frame are Ethernet's pad bytes, not flags."""
+    frame = bytearray(raw(ETHER / V4 / TCP(flags="S")))
+    frame[16:18] = (28).to_bytes(2, "big")
+    books = none(bytes(frame))
+    assert (books.syn, books.too_short) == (0, 1)
+
+
+QUOTE = raw(IP(src="10.1.1.1", dst="10.2.2.2", ttl=1) / TCP(sport=1111, dport=22, seq=77, flags="S"))
+QUOTE6 = raw(IPv6(src="2001:db8::a", dst="2001:db8::b") / TCP(sport=1111, dport=22, seq=77, flags="S"))
+
+
+@pytest.mark.parametrize("size", [28, 33, 34, 40])
+@pytest.mark.parametrize("code", [0, 1, 3, 9, 10, 13])
+def test_icmp_errors_give_the_quoted_segment(code, size):
+    row, books = one(ETHER / V4 / ICMP(type=3, code=code) / Raw(QUOTE[:size]))
+    assert (row["kind"], row["icmp_type"], row["icmp_code"]) == (sg.KIND_ICMP, 3, code)
+    assert address_text(row["src_hi"], row["src_lo"]) == "10.1.1.1"
+    assert address_text(row["dst_hi"], row["dst_lo"]) == "10.2.2.2"
+    assert (row["sport"], row["dport"], row["seq"], row["ip_version"]) == (1111, 22, 77, 4)
+    assert row["flags"] == (sg.SYN if size >= 34 else 0)
+    assert (books.tcp_packets, books.syn) == (0, 0)
+
+
+@pytest.mark.parametrize("code", [0, 1, 3, 4])
+@pytest.mark.parametrize("middle", [b"", raw(IPv6ExtHdrHopByHop())])
+def test_icmpv6_errors(code, middle):
+    row, _ = one(ETHER / V6 / ICMPv6DestUnreach(code=code) / Raw(QUOTE6))
+    assert (row["icmp_type"], row["icmp_code"], row["ip_version"], row["seq"]) == (1, code, 6, 77)
+    assert address_text(row["src_hi"], row["src_lo"]) == "2001:db8::a"
+    assert (row["sport"], row["dport"]) == (1111, 22)
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        ETHER / V4 / ICMP(type=11, code=0) / Raw(QUOTE),
+        ETHER / V4 / ICMP(type=3, code=3) / Raw(QUOTE[:27]),
+        ETHER / V4 / ICMP(type=3, code=3) / Raw(raw(IP() / UDP())),
+        ETHER / V4 / ICMP(type=3, code=3) / Raw(raw(IP(frag=3) / TCP())),
+        ETHER / V4 / ICMP(type=3, code=3),
+        ETHER / V6 / ICMPv6DestUnreach() / Raw(QUOTE6[:47]),
+    ],
+)
+def test_icmp_that_is_not_an_error_about_tcp(packet):
+    assert none(packet).tcp_packets == 0
+
+
+def test_unsupported_link_types_are_counted_and_named():
+    rows, books = decode(batch_of([b"abc", b"de"], 147))
+    assert (len(rows), books.packets, books.unsupported_linktype) == (0, 2, 2)
+    assert books.unsupported_linktypes == {147: 2}
+    assert decode(batch_of([], 147))[1].unsupported_linktypes == {}
+
+
+def test_an_empty_batch():
+    rows, books = decode(batch_of([]))
+    assert (len(rows), rows.dtype, books) == (0, sg.SEGMENT, sg.Books())
+
+
+def test_frame_order_survives_both_families_and_icmp():
+    frames = [ETHER / V6 / SYN, ETHER / V4 / SYN, ETHER / V4 / ICMP(type=3) / Raw(QUOTE), ETHER / V6 / SYN]
+    rows, _ = decode(batch_of([raw(frame) for frame in frames]))
+    assert rows["frame"].tolist() == [1, 2, 3, 4]
+    assert rows["ip_version"].tolist() == [6, 4, 4, 6]
+
+
+def test_a_vlan_stack_without_end_is_given_up():
+    assert none(b"\0" * 12 + b"\x81\x00\x00\x01" * 60).tcp_packets == 0
+
+
+SAMPLES = {link: [] for link in SUPPORTED}
+for _name, _link, _packet, *_ in STACKS:
+    SAMPLES[_link].append(raw(_packet))
+SAMPLES[1] += [
+    raw(ETHER / V4 / ICMP(type=3) / Raw(QUOTE)),
+    raw(ETHER / V6 / ICMPv6DestUnreach() / Raw(QUOTE6)),
+    raw(ETHER / V4 / TCP(flags="R")),
+]
+
+
+@pytest.mark.parametrize("link_type", sorted(SUPPORTED))
+def test_every_cut_is_survived_and_never_reads_a_neighbour(link_type):
+    """The same cut frames between zeros and between ones: equal rows, or something foreign was read."""
+    cuts = [sample[:size] for sample in SAMPLES[link_type] for size in range(len(sample) + 1)]
+    rows, books = decode(batch_of(cuts, link_type), want_acks=True)
+    for stranger in (b"\0", b"\xff", b"\x45", b"\x02"):
+        again, others = decode(batch_of(cuts, link_type, stranger * 70, stranger * 70), want_acks=True)
+        assert np.array_equal(rows, again)
+        assert books == others
+
+
+@pytest.mark.parametrize("link_type", sorted(SUPPORTED))
+@given(data=st.data())
+def test_any_bytes_are_survived_and_rows_do_not_depend_on_their_neighbours(link_type, data):
+    def broken(sample: bytes) -> st.SearchStrategy[bytes]:
+        flips = st.lists(st.tuples(st.integers(0, len(sample) - 1), st.integers(0, 255)), max_size=6)
+        return st.builds(
+            lambda changes, cut: bytes(dict(changes).get(i, byte) for i, byte in enumerate(sample))[:cut],
+            flips,
+            st.integers(0, len(sample)),
+        )
+
+    frame = st.one_of(st.binary(max_size=120), st.sampled_from(SAMPLES[link_type]).flatmap(broken))
+    frames = data.draw(st.lists(frame, max_size=5))
+    rows, books = decode(batch_of(frames, link_type), want_acks=True)
+    again, _ = decode(batch_of(frames, link_type, b"\xff" * 70, b"\x06" * 70), want_acks=True)
+    assert np.array_equal(rows, again)
+    singles = [decode(batch_of([frame], link_type), want_acks=True) for frame in frames]
+    assert [len(part) for part, _ in singles].count(1) == len(rows)
+    assert sum(part.syn for _, part in singles) == books.syn
+    good = (rows["flags"] & (sg.SYN | sg.ACK) == sg.SYN) & (rows["kind"] == sg.KIND_TCP)
+    assert books.syn == books.syn_malformed + np.count_nonzero(good)
+
+
+@given(st.data())
+def test_scapy_agrees_on_random_syns(data):
+    options = data.draw(
+        st.lists(
+            st.one_of(
+                st.just(("NOP", None)),
+                st.tuples(st.just("MSS"), st.integers(1, 65535)),
+                st.tuples(st.just("WScale"), st.integers(0, 14)),
+                st.tuples(st.just("Timestamp"), st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))),
+            ),
+            max_size=3,
+        )
+    )
+    tags = data.draw(st.lists(st.integers(0, 4095), max_size=3))
+    tcp = TCP(
+        sport=data.draw(st.integers(0, 65535)),
+        dport=data.draw(st.integers(0, 65535)),
+        seq=data.draw(st.integers(0, 2**32 - 1)),
+        ack=data.draw(st.integers(0, 2**32 - 1)),
+        flags=data.draw(st.sampled_from(["S", "SA"])),
+        options=options,
+    )
+    packet = ETHER
+    for tag in tags:
+        packet = packet / Dot1Q(vlan=tag)
+    size = data.draw(st.integers(0, 40))
+    frame = raw(packet / data.draw(st.sampled_from([V4, V6])) / tcp / Raw(b"x" * size))
+    row, _ = one(frame)
+    seen = Ether(frame)
+    assert (row["sport"], row["dport"], row["seq"], row["ack"]) == (tcp.sport, tcp.dport, tcp.seq, tcp.ack)
+    known = dict(option for option in seen[TCP].options if option[0] != "NOP")
+    assert row["mss"] == known.get("MSS", 0)
+    assert row["wscale"] == known.get("WScale", 255)
+    assert (row["tsval"], row["tsecr"]) == known.get("Timestamp", (0, 0))
+    assert row["payload"] == size
+    assert row["vlan"] == (tags[-1] if tags else sg.NO_VLAN)
+
+
+@pytest.mark.parametrize(
+    ("text", "hi", "lo"),
+    [
+        ("192.0.2.1", 0, sg.V4_MAPPED | 0xC0000201),
+        ("::ffff:192.0.2.1", 0, sg.V4_MAPPED | 0xC0000201),
+        ("2001:db8::1", 0x20010DB800000000, 1),
+        ("::1", 0, 1),
+        ("fe80::2%eth0", 0xFE80000000000000, 2),
+    ],
+)
+def test_addresses(text, hi, lo):
+    assert address_words(text) == (hi, lo)
+    plain = text.partition("%")[0]
+    assert address_text(hi, lo, 6) == (f"::ffff:{text}" if text == "192.0.2.1" else plain)
+    assert address_words(address_text(hi, lo)) == (hi, lo)
+
+
+@pytest.mark.parametrize("text", ["", "localhost", "1.2.3", "1.2.3.4:80"])
+def test_what_is_no_address_is_a_usage_error(text):
+    with pytest.raises(UsageError, match="cannot read the address"):
+        address_words(text)
