@@ -290,7 +290,8 @@ def _out(text: str = "") -> None:
     if sys.stdout is None:  # closed by whoever started us
         return
     try:
-        sys.stdout.write(text)
+        encoding = sys.stdout.encoding or "utf-8"
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
         sys.stdout.flush()
     except BrokenPipeError:
         _silence_stdout()

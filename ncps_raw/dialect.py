@@ -73,7 +73,7 @@ def parse(args: Sequence[str], command_line: str) -> Reading:
     given: Given = {"format": "ncps", "command_line": command_line, "dialect": True}
     role, rest = "server", list(args[1:])
     if args[0] == "-c":
-        if not rest:
+        if not rest or rest[0].startswith("-"):
             raise UsageError("-c needs the server's address: ncps -c 10.0.0.1")
         role, given["target"] = "client", rest.pop(0)
     fields = CLIENT_FIELDS if role == "client" else SERVER_FIELDS

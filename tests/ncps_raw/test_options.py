@@ -1,0 +1,47 @@
+"""Our options: each sets a field that exists, and what some of them imply."""
+
+import pytest
+from ncps_capture.errors import UsageError
+
+from ncps_raw.options import CLIENT_FIELDS, OPTIONS, SERVER_FIELDS, build, long_name
+from ncps_raw.plan import ClientPlan, ServerPlan
+
+
+def test_every_option_sets_a_field_of_the_plan() -> None:
+    assert {option.field for option in OPTIONS.values()} <= CLIENT_FIELDS
+    assert CLIENT_FIELDS > SERVER_FIELDS
+    assert {"target", "connections", "hold_ns", "local_port"} <= CLIENT_FIELDS - SERVER_FIELDS
+
+
+def test_every_choice_of_the_person_has_an_option() -> None:
+    not_typed = {"target", "command_line", "dialect", "silent_rows"}
+    assert {option.field for option in OPTIONS.values()} == CLIENT_FIELDS - not_typed
+
+
+@pytest.mark.parametrize(("field", "name"), [("base_port", "--port"), ("hold_ns", "--hold"), ("target", None)])
+def test_long_name(field: str, name: str | None) -> None:
+    assert long_name(field) == name
+
+
+def test_build_makes_the_plan_of_the_role() -> None:
+    assert build("client", {"target": "h"}) == ClientPlan(target="h")
+    assert build("server", {}) == ServerPlan()
+
+
+@pytest.mark.parametrize("given", [{"write": "x.pcap"}, {"interface": "lo"}])
+def test_who_names_a_place_for_packets_wants_them(given: dict[str, str]) -> None:
+    assert build("server", dict(given)).capture == "required"
+    assert build("client", {"target": "h", **given}).capture == "required"
+    with pytest.raises(UsageError, match="needs the capture"):
+        build("server", {**given, "capture": "off"})
+
+
+def test_quiet_is_without_rows() -> None:
+    assert build("server", {"quiet": True}).silent_rows
+    assert not build("server", {}).silent_rows
+
+
+def test_a_share_becomes_the_nearest_float() -> None:
+    option = OPTIONS["--max-failed"]
+    assert option.read is not None
+    assert option.read("0.1%", "--max-failed") == 0.001
