@@ -13,7 +13,7 @@ import numpy as np
 from ncps_capture.segments import UNKNOWN, Books, Handshakes
 
 from ncps_analysis.histogram import Histogram
-from ncps_analysis.join import Words
+from ncps_analysis.join import path_words
 from ncps_analysis.model import (
     KERNEL,
     NO_SOURCE,
@@ -37,11 +37,11 @@ DUPLICATES_SHARE: Final = 0.2
 """More capture duplicates than this share are worth a word (definition D2)."""
 
 
-def basis_of(run: Run, paths: Words) -> Basis:
-    """What counting the parts of ``run`` needs to know; ``paths`` are its addresses as words."""
+def basis_of(run: Run) -> Basis:
+    """What counting the parts of ``run`` needs to know."""
     return Basis(
         role=run.role,
-        paths=paths,
+        paths=path_words(run.paths),
         clock=run.clock,
         record_start_ns=run.record_start_ns,
         captured=run.wire is not None,
@@ -49,9 +49,9 @@ def basis_of(run: Run, paths: Words) -> Basis:
     )
 
 
-def summarise(run: Run, records: Connections, handshakes: Handshakes, paths: Words) -> RunReport:
+def summarise(run: Run, records: Connections, handshakes: Handshakes) -> RunReport:
     """The report of a run whose CONNECTION and HANDSHAKE rows are in memory."""
-    return report_of(run, count(records, handshakes, basis_of(run, paths)))
+    return report_of(run, count(records, handshakes, basis_of(run)))
 
 
 def distribution(histogram: Histogram) -> Distribution:
@@ -187,24 +187,34 @@ def _capture(run: Run, wire: WireFacts, tally: Tally) -> CaptureReport:
         packets=wire.packets,
         dropped=wire.dropped,
         died=wire.died,
-        attempts=wire.books.attempts,
         claimed=tally.claimed,
-        synack_only=wire.books.synack_only,
+        books=wire.books,
         identities=identities(wire.books),
     )
 
 
 def identities(books: Books) -> tuple[str, ...]:
-    """The sums of definition D14, written out with their figures."""
-    attempts = (
-        f"attempts {books.attempts} = answered {books.answered} + refused {books.refused} + icmp_refused "
-        f"{books.icmp_refused} + unanswered {books.unanswered} + simultaneous {books.simultaneous}"
-    )
-    syns = (
-        f"SYNs captured {books.syn} = sent {books.syn_counted} + duplicate {books.syn_duplicate} + malformed "
-        f"{books.syn_malformed} + fragment {books.syn_fragment} + too short {books.syn_too_short}"
-    )
-    return attempts, syns
+    """The sums of definition D14 with their figures; terms of zero are left out."""
+    states = {
+        "answered": books.answered,
+        "refused": books.refused,
+        "refused by ICMP": books.icmp_refused,
+        "unanswered": books.unanswered,
+        "simultaneous": books.simultaneous,
+    }
+    syns = {
+        "sent": books.syn_counted,
+        "duplicate": books.syn_duplicate,
+        "malformed": books.syn_malformed,
+        "fragment": books.syn_fragment,
+        "too short": books.syn_too_short,
+    }
+    return _identity("attempts", books.attempts, states), _identity("SYNs captured", books.syn, syns)
+
+
+def _identity(name: str, total: int, terms: dict[str, int]) -> str:
+    right = " + ".join(f"{term} {value:,}" for term, value in terms.items() if value) or "0"
+    return f"{name} {total:,} {'=' if total == sum(terms.values()) else '!='} {right}"
 
 
 def _problems(run: Run, tally: Tally, attempted: int) -> list[str]:
@@ -252,9 +262,10 @@ def _notes(run: Run, tally: Tally, rtt_source: str) -> list[str]:
     unsure = tally.matched - tally.wire_known
     if wire.dropped is None or wire.dropped > 0:
         lost = "an unknown number of" if wire.dropped is None else str(wire.dropped)
+        kept = f"the {unsure} that they do not confirm are left out as unknown" if unsure else "they confirm all"
         out.append(
-            f"the capture dropped {lost} packets: {unsure} handshakes that nothing else confirms are left out as "
-            "unknown"
+            f"the capture dropped {lost} packets, so its handshakes were checked against the kernel's retransmits and "
+            f"the connect times: {kept}"
         )
     if tally.disagreeing:
         out.append(f"on {tally.disagreeing} connections kernel and wire count different retransmits")

@@ -12,11 +12,13 @@ nearest window and a record takes one handshake, so nothing is used twice.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from ncps_capture.addresses import address_words
 from ncps_capture.segments import UNKNOWN, Handshakes, rtt_first_ns
 
 from ncps_analysis.records import NO_KERNEL_RTT, Connections
@@ -83,6 +85,19 @@ def tuples_of_records(records: Connections, paths: Words, role: str) -> Tuples:
     if role == "server":
         return Tuples((*there, *here, rport, lport), known)
     return Tuples((*here, *there, lport, rport), known)
+
+
+def path_words(paths: Sequence[tuple[str, str]]) -> Words:
+    """(this side's address, the other's) as text -> uint64 of shape (number of paths, 4) for ``tuples_of_records``.
+
+    "" is an unknown address. Raises UsageError for text that is no address.
+    """
+    words = [(*_words(here), *_words(there)) for here, there in paths]
+    return np.array(words, np.uint64).reshape(-1, 4)
+
+
+def _words(text: str) -> tuple[int, int]:
+    return address_words(text) if text else (0, 0)
 
 
 def hash_of(tuples: Tuples) -> Words:

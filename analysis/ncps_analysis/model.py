@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from ncps_capture.segments import Books
+
 WIRE: Final = "wire"  # from captured packets
 KERNEL: Final = "kernel"  # from TCP_INFO
 NO_SOURCE: Final = "unknown"  # from neither
@@ -69,7 +71,7 @@ class RepeatCauses:
 
 @dataclass(frozen=True)
 class CaptureReport:
-    """What was captured and how it adds up. ``identities`` are the sums of definition D14, written out."""
+    """What was captured and how it adds up. ``identities`` are the sums of definition D14, terms of zero left out."""
 
     interface: str
     link_type: str
@@ -78,9 +80,8 @@ class CaptureReport:
     packets: int
     dropped: int | None  # None: the capture process died and cannot tell
     died: str | None
-    attempts: int  # attempts on the wire
-    claimed: int  # of these, attempts that a connection of this run owns up to
-    synack_only: int  # SYN-ACKs whose SYN was not captured
+    claimed: int  # captured attempts that a connection of this run owns up to
+    books: Books
     identities: tuple[str, ...]
 
 

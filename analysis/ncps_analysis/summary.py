@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from ncps_capture.addresses import address_words
 from ncps_capture.handshake import merge_rows
 from ncps_capture.segments import HANDSHAKE
 from ncps_capture.spool import iter_spool, partition, read_spool
@@ -37,7 +36,7 @@ def build_report(run: Run, scratch_dir: str, part_rows: int = PART_ROWS) -> RunR
     ``scratch_dir`` is an existing folder for temporary files, as large as the spools when the run has more than
     ``part_rows`` rows of a kind; it is left as it was found. Raises FileFault for spools that cannot be read.
     """
-    basis = basis_of(run, path_words(run.paths))
+    basis = basis_of(run)
     total = Tally()
     if run.wire is None:
         for path in run.connection_files:
@@ -47,16 +46,6 @@ def build_report(run: Run, scratch_dir: str, part_rows: int = PART_ROWS) -> RunR
     for records, handshakes in _parts(run, basis.paths, scratch_dir, part_rows):
         total += count(records, merge_rows(handshakes), basis)
     return report_of(run, total)
-
-
-def path_words(paths: Sequence[tuple[str, str]]) -> Words:
-    """(this side's address, the other's) as text -> uint64 of shape (number of paths, 4). "" is two zero words."""
-    words = [(*_words(here), *_words(there)) for here, there in paths]
-    return np.array(words, np.uint64).reshape(-1, 4)
-
-
-def _words(text: str) -> tuple[int, int]:
-    return address_words(text) if text else (0, 0)
 
 
 def _parts(run: Run, paths: Words, scratch_dir: str, part_rows: int) -> Iterator[tuple[Rows, Rows]]:

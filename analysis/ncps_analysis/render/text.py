@@ -20,7 +20,7 @@ _UNKNOWN: Final = "-"
 
 _MEANINGS: Final = {
     "EARLY_END": "the other side ended the connection early",
-    "ECONNREFUSED": "refused: nothing listens there, or a firewall says no",
+    "ECONNREFUSED": "nothing listens there, or a firewall refuses",
     "ETIMEDOUT": "no answer to any SYN",
     "ECONNRESET": "reset by the other side",
     "EPIPE": "the other side had closed already",
@@ -55,13 +55,10 @@ _MS_FROM_US: Final = 10_000
 
 def report(report: RunReport) -> str:
     """The report, without a last end of line."""
-    lines = [
-        f"ncps {report.role} {report.version}".ljust(_LABEL) + f"  {_one_line(report.command_line)}",
-        "=" * WIDTH,
-    ]
+    lines = [f"ncps-raw {report.version}, report of a {report.role}", "=" * WIDTH]
     lines += (line for problem in report.problems for line in _wrap("PROBLEM", problem))
     if report.interrupted is not None:
-        planned = f" of {report.planned_s:g} s" if report.planned_s is not None else ""
+        planned = f" of {report.planned_s:g} s planned" if report.planned_s is not None else ""
         lines += _wrap("Interrupted", f"by {report.interrupted} after {report.duration_s:.1f} s{planned}")
     lines += _what(report)
     lines += _rates(report)
@@ -70,7 +67,7 @@ def report(report: RunReport) -> str:
     lines += _retransmits(report)
     lines += _capture(report)
     lines += (line for note in report.notes for line in _wrap("Note", note))
-    return "\n".join(lines)
+    return "\n".join(line.rstrip() for line in lines)
 
 
 # ---- interval rows -----------------------------------------------------------------------------------------
@@ -124,11 +121,12 @@ def _mean_rtt(interval: Interval) -> float | None:
 
 
 def _what(report: RunReport) -> Iterator[str]:
+    yield from _wrap("Command", report.command_line)
     where = f"to {report.target}" if report.role == "client" else f"on {report.target}"
     yield from _wrap(
         "Run",
-        f"{report.role} {where}, mode {report.mode}, {report.threads} threads on {report.processes} "
-        f"process{'es' if report.processes != 1 else ''}, {report.engine} engine",
+        f"{report.role} {where}, mode {report.mode}, {_many(report.threads, 'thread')} on "
+        f"{_many(report.processes, 'process')}, {report.engine} engine",
     )
     yield from _wrap(
         "Time",
@@ -200,7 +198,8 @@ def _table(report: RunReport) -> Iterator[str]:
     ]
     yield ""
     if not columns:
-        yield from _wrap("SYN-RTT", "unknown: neither a capture nor the kernel could tell")
+        none = "neither a capture nor the kernel could tell" if report.connections else "no connection to measure"
+        yield from _wrap("SYN-RTT", f"unknown: {none}")
         return
     medians = [distribution.p50 for _, _, distribution in columns if distribution.p50 is not None]
     in_ms = min(medians) >= _MS_FROM_US
@@ -218,60 +217,60 @@ def _table(report: RunReport) -> Iterator[str]:
 
 def _legend(report: RunReport) -> Iterator[str]:
     if report.rtt_source == WIRE:
-        yield from _wrap("SYN-RTT", "first SYN to first SYN-ACK on the wire, waiting for repeated SYNs included")
-        yield from _wrap("path RTT", "the same where it is certain which SYN was answered: the network's round trip")
+        yield from _wrap("SYN-RTT", "first SYN to first SYN-ACK on the wire, time-outs included")
+        yield from _wrap("path RTT", "SYN-ACK minus the very SYN it answers, where that is certain")
     if report.answer_us.n:
-        yield from _wrap("SYN answer", "SYN to SYN-ACK as captured here: this machine's own time to answer")
+        yield from _wrap("SYN answer", "SYN to SYN-ACK captured here: this machine's own time to answer")
     if report.rtt_source == KERNEL and report.role == "server":
-        yield from _wrap("SYN-RTT", "SYN-ACK to ACK, by the kernel's estimate; unknown where the SYN-ACK was repeated")
+        yield from _wrap("SYN-RTT", "SYN-ACK to ACK by the kernel; unknown where a SYN-ACK was repeated")
     elif report.rtt_source == KERNEL:
-        yield from _wrap("SYN-RTT", "the kernel's estimate of one round trip; a capture would measure it")
+        yield from _wrap("SYN-RTT", "the kernel's estimate of one round trip, not measured on the wire")
         if report.kernel_replaced:
-            yield from _wrap("*", f"{report.kernel_replaced:,} had repeated SYNs: connect time instead")
+            yield from _wrap("*", f"{report.kernel_replaced:,} with repeated SYNs, where connect time stands in")
     elif report.kernel_rtt_us.n:
-        yield from _wrap("tcpi_rtt", "the kernel's estimate of one round trip; does not see repeated SYNs")
+        yield from _wrap("tcpi_rtt", "the kernel's estimate of one round trip, blind to time-outs")
     if report.connect_us.n:
-        yield from _wrap("connect", "connect() called until the program noticed that it was established")
+        yield from _wrap("connect", "connect() called until the program knew it was established")
     before, after = report.overhead_before_us, report.overhead_after_us
     if before.n and after.n:
-        yield from _wrap(
-            "of that",
-            f"this machine's own: median {before.p50:,} us before the SYN left and {after.p50:,} us after the SYN-ACK "
-            "came",
-        )
+        yield from _wrap("", f"(median {before.p50:,} us before the SYN left, {after.p50:,} us after the SYN-ACK came)")
     if report.rtt_unknown:
-        yield from _wrap("unknown", f"SYN-RTT of {report.rtt_unknown:,} of {report.connections:,} connections")
+        yield from _wrap("unknown", f"SYN-RTT of {report.rtt_unknown:,} of {_many(report.connections, 'connection')}")
 
 
 def _retransmits(report: RunReport) -> Iterator[str]:
     yield ""
     share, each = report.retrans_share_percent, report.retrans_per_connection
     kind, total = ("SYN-ACK", report.synack_retrans) if report.role == "server" else ("SYN", report.syn_retrans)
+    source = "seen on the wire" if report.retrans_source == WIRE else "counted by the kernel"
+    known = _many(report.retrans_known, "connection")
     if total is None or share is None:
-        yield from _wrap("Retransmits", "unknown: neither a capture nor the kernel could tell")
-    elif total == 0:
-        yield from _wrap(
-            "Retransmits", f"no {kind} of {report.retrans_known:,} connections, by the {report.retrans_source}"
-        )
+        none = "neither a capture nor the kernel could tell" if report.connections else "no connection to count on"
+        yield from _wrap("Retransmits", f"unknown: {none}")
+    elif total == 0 or each is None:
+        yield from _wrap("Retransmits", f"none: no {kind} of {known}, {source}")
     else:
-        average = "" if each is None else f", {each:.4f} each"
+        yield from _wrap("Retransmits", f"{_many(total, kind)} sent again, {source}")
         yield from _wrap(
-            "Retransmits",
-            f"{total:,} {kind}s, by the {report.retrans_source}: {report.retrans_connections:,} of "
-            f"{report.retrans_known:,} connections ({share:.4f} %){average}",
+            "", f"on {report.retrans_connections:,} of {known} ({share:.4f} %), {each:.4f} each on average"
         )
     causes = report.syn_repeat_causes
     if causes is not None and report.syn_repeats:
-        yield from _wrap(
-            "",
-            f"SYNs sent again {report.syn_repeats:,}: timeout {causes.timeout:,}, after the SYN-ACK "
-            f"{causes.after_synack:,}, after a RST {causes.after_rst:,}, after a challenge ACK "
-            f"{causes.after_challenge:,}",
+        reasons = (
+            (causes.timeout, "time-out"),
+            (causes.after_synack, "SYN-ACK came but was not taken"),
+            (causes.after_rst, "retry after a RST (not a retransmit)"),
+            (causes.after_challenge, "retry after a challenge ACK (not a retransmit)"),
         )
+        for n, reason in reasons:
+            if n:
+                yield f"{'':<{_LABEL}}{n:>12,}  {reason}"
     if report.synack_retrans and report.role == "client":
-        yield from _wrap("", f"SYN-ACKs sent again by the target {report.synack_retrans:,}")
+        yield from _wrap("", f"{_many(report.synack_retrans, 'SYN-ACK')} sent again by the target")
     if report.syn_retrans_failed:
-        yield from _wrap("", f"{report.syn_retrans_failed:,} more for connections that were never established")
+        yield from _wrap(
+            "", f"{_many(report.syn_retrans_failed, 'SYN')} sent again in vain: those were never established"
+        )
 
 
 def _capture(report: RunReport) -> Iterator[str]:
@@ -282,20 +281,18 @@ def _capture(report: RunReport) -> Iterator[str]:
     dropped = "an unknown number" if report.dropped_by_capture is None else f"{report.dropped_by_capture:,}"
     yield from _wrap(
         "Capture",
-        f"{capture.interface} ({capture.link_type}), at the {capture.vantage}: {capture.packets:,} packets, "
+        f"{capture.interface} ({capture.link_type}), at the {capture.vantage}: {_many(capture.packets, 'packet')}, "
         f"{dropped} dropped",
     )
     if report.matched is not None and report.matched_share is not None:
         yield from _wrap(
             "",
-            f"handshake found for {report.matched:,} of {report.connections:,} connections "
+            f"handshake found for {report.matched:,} of {_many(report.connections, 'connection')} "
             f"({_percent(report.matched_share)})",
         )
-    foreign = capture.attempts - capture.claimed
+    foreign = capture.books.attempts - capture.claimed
     if foreign > 0:
-        yield from _wrap(
-            "", f"{foreign:,} of {capture.attempts:,} captured attempts belong to no connection of this run"
-        )
+        yield from _wrap("", f"{_many(foreign, 'captured attempt')} without a connection of this run")
     for identity in capture.identities:
         yield from _wrap("", identity)
 
@@ -325,6 +322,11 @@ def _time(figure: float | None, key: str, in_ms: bool) -> str:
 def _percent(share: float) -> str:
     """Two decimals, rounded down: 100 % means all, not almost all."""
     return "100 %" if share == 1 else f"{int(share * 10_000) / 100:.2f} %"
+
+
+def _many(n: int, noun: str) -> str:
+    """A count and what it counts, in the plural where it is one."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}{'es' if noun.endswith('s') else 's'}"
 
 
 def _count(value: int | None) -> str:
