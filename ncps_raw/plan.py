@@ -264,6 +264,4 @@ def _family(address: str, option: str) -> int:
     try:
         return ipaddress.ip_address(address).version
     except ValueError:
-        raise UsageError(
-            f"{option} must be a numeric IPv4 or IPv6 address of this machine, not {address!r}"
-        ) from None
+        raise UsageError(f"{option} must be a numeric IPv4 or IPv6 address of this machine, not {address!r}") from None

@@ -34,9 +34,7 @@ def dotted(path: Path) -> str:
 
 
 def test_the_floors_import_downwards_only() -> None:
-    done = subprocess.run(
-        [tool("lint-imports"), "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([tool("lint-imports"), "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -109,10 +107,7 @@ def test_the_command_line_starts_lean() -> None:
     heavy = ("pcapy", "scapy", "docopt", "numpy", "dpkt", "rich", "multiprocessing", "asyncio", "ssl")
     assert imported_by("import ncps_raw.cli", heavy) == set()
     help_text = "import io; sys.stdout, out = io.StringIO(), sys.stdout; import ncps_raw.cli as cli"
-    assert (
-        imported_by(f"{help_text}; cli.main(['client', '--help']); sys.stdout = out", heavy[:2] + heavy[3:])
-        == set()
-    )
+    assert imported_by(f"{help_text}; cli.main(['client', '--help']); sys.stdout = out", heavy[:2] + heavy[3:]) == set()
 
 
 @pytest.mark.parametrize("floor", PACKAGES)

@@ -122,9 +122,7 @@ def test_the_first_ncp_times_np_connections_are_distinct(plan: ClientPlan) -> No
 @given(clients(cross=False))
 def test_without_cross_connect_local_ports_are_distinct_until_the_wrap(plan: ClientPlan) -> None:
     pairs = {
-        client_ports(plan, loop).at(k)[:2]
-        for loop in range(plan.threads)
-        for k in range(len(local_block(plan, loop)))
+        client_ports(plan, loop).at(k)[:2] for loop in range(plan.threads) for k in range(len(local_block(plan, loop)))
     }
     assert len(pairs) == plan.local_ports
 

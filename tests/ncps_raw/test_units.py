@@ -136,9 +136,7 @@ def test_shares(text: str, value: Fraction) -> None:
         (units.addresses, "10.0.0.1-300", "numeric addresses, ranges or networks"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_by_name(
-    read: Callable[[str, str], object], text: str, expected: str
-) -> None:
+def test_what_cannot_be_meant_is_refused_by_name(read: Callable[[str, str], object], text: str, expected: str) -> None:
     with pytest.raises(UsageError) as caught:
         read(text, "--some-option")
     assert str(caught.value).startswith(f"--some-option must be {expected}")
