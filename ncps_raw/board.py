@@ -1,0 +1,112 @@
+"""Shared memory of a run: a start line, every loop's counters, every process's failures by errno.
+
+The one idea: each cell has one writer, so nobody locks. A worker copies its loops' counters here between two polls;
+the monitor only reads and takes differences.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from array import array
+from dataclasses import dataclass
+from multiprocessing.context import BaseContext
+from typing import Final
+
+from ncps_raw.engine.base import COUNTERS, STOP
+
+ERRNOS: Final = 256
+_ERROR_CELLS: Final = 3  # count, first, last
+_WIDTH: Final = len(COUNTERS)
+_LOOPS_AT: Final = 1  # cell 0 is the start line
+_PARENT_CHECK_NS: Final = 500_000_000
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One errno of a run: 0 = the peer ended the connection early. Times are monotonic ns."""
+
+    number: int
+    count: int
+    first_ns: int
+    last_ns: int
+
+
+class SharedBoard:
+    """The parent's view: it sets the start line and reads totals."""
+
+    def __init__(self, context: BaseContext, loops: int, workers: int) -> None:
+        self.loops = loops
+        self.workers = workers
+        size = _LOOPS_AT + loops * _WIDTH + workers * ERRNOS * _ERROR_CELLS
+        self._raw = context.RawArray("q", size)
+
+    def set_state(self, state: int) -> None:
+        """Move the start line: GO, then STOP."""
+        self._raw[0] = state
+
+    def totals(self) -> list[int]:
+        """Sums over all loops, in the order of COUNTERS."""
+        cells = memoryview(self._raw).cast("B").cast("q")
+        end = _LOOPS_AT + self.loops * _WIDTH
+        return [sum(cells[_LOOPS_AT + i : end : _WIDTH]) for i in range(_WIDTH)]
+
+    def failures(self) -> list[Failure]:
+        """Failures of all workers by errno, the most frequent first."""
+        cells = memoryview(self._raw).cast("B").cast("q")
+        start = _LOOPS_AT + self.loops * _WIDTH
+        span = ERRNOS * _ERROR_CELLS
+        found = []
+        for number in range(ERRNOS):
+            at = [start + w * span + number * _ERROR_CELLS for w in range(self.workers)]
+            used = [i for i in at if cells[i]]
+            if used:
+                count = sum(cells[i] for i in used)
+                first, last = min(cells[i + 1] for i in used), max(cells[i + 2] for i in used)
+                found.append(Failure(number, count, first, last))
+        return sorted(found, key=lambda failure: -failure.count)
+
+    def for_worker(self, worker: int) -> WorkerBoard:
+        """The view of one worker process; it is made before the process and travels into it."""
+        return WorkerBoard(self._raw, _LOOPS_AT + self.loops * _WIDTH + worker * ERRNOS * _ERROR_CELLS)
+
+
+class WorkerBoard:
+    """A worker's view: it writes its own loops and failures, and stops when told or when the parent is gone."""
+
+    def __init__(self, raw: object, errors_at: int) -> None:
+        self._raw = raw
+        self._errors_at = errors_at
+        self._cells: memoryview | None = None
+        self._parent = 0
+        self._check_at = 0
+
+    def attach(self) -> None:
+        """Call in the worker before anything else."""
+        self._cells = memoryview(self._raw).cast("B").cast("q")  # type: ignore[arg-type]
+        self._parent = os.getppid()
+
+    def state(self) -> int:
+        """The start line; STOP once the parent is gone, so that a killed run leaves no load behind."""
+        assert self._cells is not None
+        now = time.monotonic_ns()
+        if now >= self._check_at:
+            self._check_at = now + _PARENT_CHECK_NS
+            if os.getppid() != self._parent:
+                return STOP
+        return self._cells[0]
+
+    def publish(self, loop: int, counts: list[int]) -> None:
+        """Copy one loop's counters."""
+        assert self._cells is not None
+        start = _LOOPS_AT + loop * _WIDTH
+        self._cells[start : start + _WIDTH] = array("q", counts)
+
+    def error(self, number: int, t_ns: int) -> None:
+        """Count one failure."""
+        assert self._cells is not None
+        at = self._errors_at + min(number, ERRNOS - 1) * _ERROR_CELLS
+        if not self._cells[at]:
+            self._cells[at + 1] = t_ns
+        self._cells[at + 2] = t_ns
+        self._cells[at] += 1

@@ -1,0 +1,163 @@
+"""``ncps client``: from a plan to tasks for workers, and what to say when connects fail."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+from collections.abc import Sequence
+
+from ncps_capture.errors import EnvironmentFault
+from ncps_capture.segments import CaptureSpec
+
+from ncps_raw import limits, net
+from ncps_raw.board import Failure
+from ncps_raw.conversation import CLIENT_MODES
+from ncps_raw.engine.base import ClientLoop, ClientSetup
+from ncps_raw.monitor import errno_name
+from ncps_raw.plan import ClientPlan
+from ncps_raw.ports import client_ports, first_and_last, split
+from ncps_raw.session import DRAIN_NS, Load, run, usable_cores
+from ncps_raw.workers import Task, split_loops
+
+
+def run_client(plan: ClientPlan) -> int:
+    """Carry out a client plan; the exit code. Raises NcpsError for what prevents a start."""
+    return run(*prepare(plan))
+
+
+def prepare(plan: ClientPlan) -> tuple[ClientPlan, Load]:
+    """Resolve names, look at limits and routes: the plan as this machine allows it, and its load."""
+    target = net.resolve(plan.target, plan.bind)
+    net.bind_targets(plan.bind, target.family)
+    processes = plan.process_count(usable_cores())
+    plan, clamped, raised = _within_limits(plan, processes)
+    spec, problem = capture_spec(plan, target)
+    shares = split_loops(plan.threads, processes)
+
+    def tasks(folder: str) -> Sequence[Task]:
+        return [
+            Task(number, _setup(plan, target, loops), f"{folder}/connections-{number}.spool")
+            for number, loops in enumerate(shares)
+        ]
+
+    def advise(failure: Failure) -> str:
+        return _advice(failure, plan, target)
+
+    load = Load(
+        loops=plan.threads,
+        tasks=tasks,
+        advise=advise,
+        target=plan.target if plan.target == target.host else f"{plan.target} ({target.host})",
+        capture=spec,
+        capture_problem=problem,
+        notes=tuple(text for text in (clamped,) if text),
+        remarks=tuple(text for text in (target.note, raised) if text),
+    )
+    return plan, load
+
+
+def _within_limits(plan: ClientPlan, processes: int) -> tuple[ClientPlan, str | None, str | None]:
+    """The plan with as many connections as files allow, what was cut, and what was raised."""
+    each = -(-plan.connections // processes)
+    limit = limits.files_for(each + limits.SPARE_FILES)
+    possible = limits.clamp(plan.connections, processes, limit.allowed)
+    if possible >= plan.connections:
+        return plan, None, limit.note
+    if possible < plan.threads:
+        raise EnvironmentFault(
+            f"cannot hold a connection for each of {plan.threads} threads: the open-file limit is {limit.allowed}; "
+            "raise it (ulimit -n) or use fewer --threads"
+        )
+    text = (
+        f"{plan.connections} connections need more files than this machine's hard limit of {limit.allowed} a process "
+        f"allows: reduced to {possible}; raise it (ulimit -Hn) for more"
+    )
+    return (
+        dataclasses.replace(plan, connections=possible, pending=min(plan.pending, possible)),
+        text,
+        limit.note,
+    )
+
+
+def capture_spec(plan: ClientPlan, target: net.Target) -> tuple[CaptureSpec | None, str | None]:
+    """What to capture for this plan, or why that cannot be said."""
+    if plan.capture == "off":
+        return None, None
+    name, loopback = plan.interface, False
+    if name is None:
+        route = net.route_to(target)
+        if route is None:
+            return None, f"the interface to {target.host} cannot be found; name it with --interface"
+        name, loopback = route.interface, route.loopback
+    else:
+        loopback = name == net.loopback_name()
+    return (
+        CaptureSpec(
+            interface=name,
+            server_ports=(first_and_last(plan),),
+            loopback=loopback,
+            buffer_bytes=plan.capture_buffer,
+            write_path=plan.write,
+        ),
+        None,
+    )
+
+
+def _setup(plan: ClientPlan, target: net.Target, loops: Sequence[int]) -> ClientSetup:
+    return ClientSetup(
+        mode=CLIENT_MODES[plan.mode],
+        family=target.family,
+        address=target.address,
+        bind=plan.bind,
+        size=plan.size,
+        hold_ns=plan.hold_ns,
+        reconnect=plan.reconnect,
+        abortive=plan.close == "rst",
+        drain_ns=DRAIN_NS,
+        loops=tuple(
+            ClientLoop(
+                index=loop,
+                connections=split(plan.connections, plan.threads, loop),
+                max_pending=split(plan.pending, plan.threads, loop),
+                ports=client_ports(plan, loop),
+            )
+            for loop in loops
+        ),
+    )
+
+
+def _advice(failure: Failure, plan: ClientPlan, target: net.Target) -> str:
+    """One line for an errno: how often, of what, and what to do."""
+    first, last = first_and_last(plan)
+    ports = f"port {first}" if first == last else f"ports {first} to {last}"
+    name = errno_name(failure.number)
+    hints = {
+        errno.ECONNREFUSED: f"nothing listens at {target.host} {ports}: start the server, or give its --port",
+        errno.ETIMEDOUT: f"{target.host} does not answer: is it up, and does a firewall drop SYNs?",
+        errno.ENETUNREACH: f"there is no route to {target.host}",
+        errno.EHOSTUNREACH: f"{target.host} cannot be reached: no neighbour answers, or a router says so",
+        errno.EADDRNOTAVAIL: "no local port is free: " + _port_budget(plan),
+        errno.EADDRINUSE: "a local port of --local-port is in use by something else",
+        errno.EMFILE: "this process has no file descriptor left: raise the limit (ulimit -n)",
+        errno.ENFILE: "this machine has no file descriptor left: raise fs.file-max",
+        errno.ECONNRESET: f"{target.host} reset established connections",
+        errno.EPERM: "the packet was refused on this machine: see its firewall (nft list ruleset)",
+        0: f"{target.host} closed connections before the exchange was complete",
+    }
+    return f"{name} x {failure.count}: {hints.get(failure.number, 'see errno(3)')}"
+
+
+def _port_budget(plan: ClientPlan) -> str:
+    """How many connections the local ports allow, for the person who has run out of them."""
+    if plan.local_port:
+        have = f"{plan.local_ports} local ports from {plan.local_port} on"
+    else:
+        low, high = net.local_port_range()
+        have = f"{high - low + 1} local ports ({low} to {high})"
+    remote = plan.ports if plan.cross_connect else min(plan.ports, plan.threads)
+    waiting = net.time_wait_count()
+    held = f", {waiting} sockets in TIME_WAIT" if waiting is not None else ""
+    return (
+        f"{have} x {remote} server ports for {plan.connections} connections{held}; "
+        "use more --ports or --local-ports, more --bind addresses, or fewer --connections"
+    )

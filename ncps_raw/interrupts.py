@@ -1,0 +1,52 @@
+"""Signals of a run: the first Ctrl-C or SIGTERM drains and reports, the second leaves, SIGUSR1 asks for totals."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType, TracebackType
+from typing import Any, Final, Self
+
+LEFT_BY_SECOND: Final = 130
+
+
+class LeaveNow(BaseException):
+    """A second interrupt: end everything, print nothing. Not an Exception, so that nothing swallows it."""
+
+
+class Interrupts:
+    """While entered, signals become flags; handlers found before are put back on leaving."""
+
+    def __init__(self) -> None:
+        self.stopped_by: str | None = None
+        self.totals_wanted = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        for name in ("SIGINT", "SIGTERM", "SIGBREAK"):
+            if hasattr(signal, name):
+                self._install(getattr(signal, name), self._stop)
+        for name in ("SIGUSR1", "SIGINFO"):
+            if hasattr(signal, name):
+                self._install(getattr(signal, name), self._totals)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def stopped(self) -> bool:
+        """Whether the run is to end now."""
+        return self.stopped_by is not None
+
+    def _install(self, number: int, handler: Any) -> None:
+        self._before[number] = signal.signal(number, handler)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        if self.stopped_by is not None:
+            raise LeaveNow
+        self.stopped_by = signal.Signals(number).name
+
+    def _totals(self, number: int, frame: FrameType | None) -> None:
+        self.totals_wanted = True

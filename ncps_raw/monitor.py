@@ -1,0 +1,239 @@
+"""Watches a run: reads counters, makes interval rows, keeps the clock pairs, says aloud what goes wrong.
+
+The one idea: it only reads. Rows are differences of cumulative totals, so a late tick loses nothing; wire columns are
+what the capture process had published at that tick, at most about a tenth of a second behind.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from ncps_analysis.records import ClockPairs, Interval
+
+from ncps_raw.board import Failure, SharedBoard
+from ncps_raw.engine.base import (
+    ATTEMPTED,
+    CLEAN,
+    CLEAN_RTT,
+    CLOSED,
+    ESTABLISHED,
+    FAILED,
+    IO_FAILED,
+    NOT_STARTED,
+    REPEATED,
+    REPEATED_RTT,
+    RETRANSMITS,
+    RX_BYTES,
+    TX_BYTES,
+    WRAPPED,
+)
+from ncps_raw.interrupts import Interrupts
+from ncps_raw.plan import Plan
+from ncps_raw.workers import Crew
+
+if TYPE_CHECKING:
+    from ncps_capture.process import CaptureProcess
+
+SLICE_S: Final = 0.1
+"""How long the monitor sleeps at most: a signal or a dead process is noticed within it."""
+REPEAT_WARNING_NS: Final = 10_000_000_000
+WIRE: Final = "wire"
+KERNEL: Final = "kernel"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Cumulative totals at one moment. ``wire`` is None where there is no capture."""
+
+    t_ns: int
+    totals: list[int]
+    wire: dict[str, int] | None
+
+
+@dataclass
+class Watched:
+    """What the monitor leaves behind. Times are monotonic ns."""
+
+    t0_ns: int
+    end_ns: int = 0
+    record_start_ns: int = 0
+    intervals: list[Interval] = field(default_factory=list)
+    bytes_at_start: tuple[int, int] = (0, 0)
+    clock_monotonic: list[int] = field(default_factory=list)
+    clock_realtime: list[int] = field(default_factory=list)
+    interrupted: str | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def pair_clocks(self) -> None:
+        """Read both clocks together: the tightest of five readings, its middle taken for the pair."""
+        best = None
+        for _ in range(5):
+            before = time.monotonic_ns()
+            real = time.time_ns()
+            after = time.monotonic_ns()
+            if best is None or after - before < best[0]:
+                best = (after - before, (before + after) // 2, real)
+        assert best is not None
+        self.clock_monotonic.append(best[1])
+        self.clock_realtime.append(best[2])
+
+    def clock(self) -> ClockPairs:
+        """All pairs so far."""
+        return ClockPairs(np.array(self.clock_monotonic, np.int64), np.array(self.clock_realtime, np.int64))
+
+
+def interval(before: Sample, now: Sample, t0_ns: int) -> Interval:
+    """The row between two samples (pure)."""
+    then, here = before.totals, now.totals
+    delta = [b - a for a, b in zip(then, here, strict=True)]
+    established, failed = here[ESTABLISHED], here[FAILED] + here[NOT_STARTED]
+    wire = _wire_delta(before.wire, now.wire)
+    if wire is not None:
+        retransmits, clean, repeated = wire["repeats"], wire["answered_clean"], wire["answered_repeated"]
+        clean_us = wire["answered_clean_rtt_ns"] // 1000
+        repeated_us = wire["answered_repeated_rtt_ns"] // 1000
+    else:
+        retransmits, clean, repeated = delta[RETRANSMITS], delta[CLEAN], delta[REPEATED]
+        clean_us, repeated_us = delta[CLEAN_RTT], delta[REPEATED_RTT]
+    return Interval(
+        t_s=(now.t_ns - t0_ns) / 1e9,
+        seconds=(now.t_ns - before.t_ns) / 1e9,
+        open_now=established - here[CLOSED],
+        pending=here[ATTEMPTED] - established - failed,
+        failed_total=failed,
+        io_failed_total=here[IO_FAILED],
+        established=delta[ESTABLISHED],
+        closed=delta[CLOSED],
+        rx_bytes=delta[RX_BYTES],
+        tx_bytes=delta[TX_BYTES],
+        retransmits=retransmits,
+        clean=clean,
+        clean_rtt_us=clean_us // clean if clean else None,
+        repeated=repeated,
+        repeated_rtt_us=repeated_us // repeated if repeated else None,
+        ports_wrapped=here[WRAPPED] > 0,
+        source=WIRE if wire is not None else KERNEL,
+    )
+
+
+def _wire_delta(before: dict[str, int] | None, now: dict[str, int] | None) -> dict[str, int] | None:
+    if now is None:
+        return None
+    return {name: value - (before or {}).get(name, 0) for name, value in now.items()}
+
+
+class Monitor:
+    """Ticks until the plan's end, an interrupt, or until all workers have ended."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        board: SharedBoard,
+        crew: Crew,
+        capture: CaptureProcess | None,
+        interrupts: Interrupts,
+        *,
+        row: Callable[[Interval], None],
+        say: Callable[[str], None],
+        advise: Callable[[Failure], str],
+    ) -> None:
+        self._plan = plan
+        self._board = board
+        self._crew = crew
+        self._capture = capture
+        self._interrupts = interrupts
+        self._row = row
+        self._say = say
+        self._advise = advise
+        self._said: dict[int, tuple[int, int]] = {}  # errno -> (when, count then)
+        self._working = 0
+
+    def watch(self, t0_ns: int) -> Watched:
+        """Open rows until the end of the load; the workers are still running when this returns."""
+        plan, seen = self._plan, Watched(t0_ns, record_start_ns=t0_ns + self._plan.warmup_ns)
+        end_at = None if plan.duration_ns is None else t0_ns + plan.duration_ns
+        seen.pair_clocks()
+        self._working = self._crew.working()
+        before = Sample(t0_ns, [0] * len(self._board.totals()), {} if self._capture else None)
+        next_tick = t0_ns + plan.interval_ns
+        warming = plan.warmup_ns > 0
+        while True:
+            now = time.monotonic_ns()
+            if warming and now >= seen.record_start_ns:
+                totals = self._board.totals()
+                seen.bytes_at_start = totals[RX_BYTES], totals[TX_BYTES]
+                warming = False
+            over = self._over(now, end_at)
+            if now >= next_tick or (over and now - before.t_ns > plan.interval_ns // 10):
+                before = self._tick(before, seen)
+                next_tick += max(1, (now - next_tick) // plan.interval_ns + 1) * plan.interval_ns
+            if over:
+                seen.end_ns = now if end_at is None or now < end_at else end_at
+                seen.record_start_ns = min(seen.record_start_ns, seen.end_ns)
+                seen.interrupted = self._interrupts.stopped_by
+                seen.pair_clocks()
+                self._warn(final=True)
+                return seen
+            wake = min(next_tick, *([end_at] if end_at else []), *([seen.record_start_ns] if warming else []))
+            self._crew.listen(min(SLICE_S, max(0, wake - now) / 1e9))
+            self._notice(seen)
+
+    def _over(self, now: int, end_at: int | None) -> bool:
+        return self._interrupts.stopped() or (end_at is not None and now >= end_at) or not self._crew.working()
+
+    def _tick(self, before: Sample, seen: Watched) -> Sample:
+        now = self.sample()
+        seen.pair_clocks()
+        line = interval(before, now, seen.t0_ns)
+        seen.intervals.append(line)
+        self._row(line)
+        self._warn()
+        return now
+
+    def sample(self) -> Sample:
+        """Totals now."""
+        capture = self._capture
+        return Sample(time.monotonic_ns(), self._board.totals(), capture.counters.read() if capture else None)
+
+    def _notice(self, seen: Watched) -> None:
+        """Processes that ended, and a person who asks for totals."""
+        if self._capture is not None and not self._capture.alive():
+            self._capture = None
+            note = "the capture process has ended: from here on the figures are the kernel's, and the report says so"
+            self._say(note)
+        working = self._crew.working()
+        if working < self._working and not self._interrupts.stopped():
+            for failure in self._crew.failures():
+                if failure not in seen.notes:
+                    seen.notes.append(failure)
+                    self._say(failure)
+            self._working = working
+        if self._interrupts.totals_wanted:
+            self._interrupts.totals_wanted = False
+            totals = self._board.totals()
+            failed = totals[FAILED] + totals[NOT_STARTED]
+            self._say(
+                f"{(time.monotonic_ns() - seen.t0_ns) / 1e9:.3f} s: {totals[ATTEMPTED]} attempted, "
+                f"{totals[ESTABLISHED]} established, {totals[CLOSED]} closed, {failed} failed, "
+                f"{totals[IO_FAILED]} I/O failed, {totals[RX_BYTES]} bytes received, {totals[TX_BYTES]} sent"
+            )
+
+    def _warn(self, final: bool = False) -> None:
+        """A line for each errno when it first appears, then every ten seconds with its count."""
+        now = time.monotonic_ns()
+        for failure in self._board.failures():
+            when, count = self._said.get(failure.number, (0, 0))
+            due = not count or (failure.count > count and now - when >= REPEAT_WARNING_NS)
+            if due or (final and not count):
+                self._said[failure.number] = (now, failure.count)
+                self._say(self._advise(failure))
+
+
+def errno_name(number: int) -> str:
+    """ECONNREFUSED and so on; EOF for the peer's early end."""
+    return "EOF" if number == 0 else errno.errorcode.get(number, f"E{number}")

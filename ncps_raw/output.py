@@ -1,0 +1,101 @@
+"""Where results and remarks go: results to standard output or a file, everything else to standard error.
+
+The one idea: a format decides what a row and a report look like, once; the rest of the program only has rows, a report
+and remarks. In a machine format standard output holds nothing but that format.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self, TextIO
+
+from ncps_analysis.model import RunReport
+from ncps_analysis.records import Interval
+from ncps_analysis.render import json as json_view
+from ncps_analysis.render import ncps as ncps_view
+from ncps_analysis.render import text as text_view
+from ncps_capture.errors import FileFault
+
+
+@dataclass(frozen=True)
+class _View:
+    header: Callable[[], str] | None
+    row: Callable[[Interval], str] | None
+    report: Callable[[RunReport], str]
+
+
+_VIEWS = {
+    "text": _View(text_view.interval_header, text_view.interval_row, text_view.report),
+    "ncps": _View(ncps_view.header, ncps_view.row, ncps_view.report),
+    "json": _View(None, None, json_view.dumps),
+    "jsonl": _View(None, json_view.dumps_line, json_view.dumps_line),
+}
+
+
+class Output:
+    """Writes rows as they come (each is flushed: a pipe sees it at once) and the report at the end."""
+
+    def __init__(self, format_: str, path: str | None, *, silent_rows: bool, quiet: bool) -> None:
+        self._view = _VIEWS[format_]
+        self._rows = self._view.row is not None and not silent_rows
+        self._quiet = quiet
+        self._path = path
+        self._began = False
+        self._gone = False
+        self._file: TextIO = sys.stdout
+        if path is not None:
+            try:
+                self._file = open(path, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - closed by __exit__
+            except OSError as error:
+                raise FileFault(f"cannot write {path}: {error.strerror}; choose another --output") from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._path is not None:
+            self._file.close()
+
+    def row(self, interval: Interval) -> None:
+        """One interval row, after the header if it is the first."""
+        if not self._rows or self._view.row is None:
+            return
+        text = self._view.row(interval)
+        if not self._began and self._view.header is not None:
+            text = self._view.header() + "\n" + text
+        self._began = True
+        self._write(text + "\n")
+
+    def report(self, report: RunReport) -> None:
+        """The final report; its text ends with one line end."""
+        text = self._view.report(report)
+        self._write(text if text.endswith("\n") else text + "\n")
+
+    def say(self, text: str) -> None:
+        """A warning: one line on standard error."""
+        with contextlib.suppress(OSError):  # nobody to tell
+            sys.stderr.write(f"ncps: {text}\n")
+            sys.stderr.flush()
+
+    def remark(self, text: str) -> None:
+        """Something good to know, left out with --quiet."""
+        if not self._quiet:
+            self.say(text)
+
+    def _write(self, text: str) -> None:
+        if self._gone or self._file is None:
+            return
+        try:
+            self._file.write(text)
+            self._file.flush()
+        except BrokenPipeError:
+            self._gone = True  # the reader has left: the run itself goes on to its end and cleans up
+        except OSError as error:
+            self._gone = True
+            raise FileFault(f"cannot write {self._path or 'standard output'}: {error.strerror}") from None

@@ -1,0 +1,98 @@
+"""``ncps server``: from a plan to tasks for workers, and what to say when accepting fails."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+
+from ncps_capture.errors import UsageError
+from ncps_capture.segments import CaptureSpec
+
+from ncps_raw import limits, net
+from ncps_raw.board import Failure
+from ncps_raw.conversation import SERVER_MODES
+from ncps_raw.engine.base import ServerLoop, ServerSetup
+from ncps_raw.monitor import errno_name
+from ncps_raw.plan import ServerPlan
+from ncps_raw.ports import first_and_last, server_ports
+from ncps_raw.session import Load, run, usable_cores
+from ncps_raw.workers import Task, split_loops
+
+BACKLOG = 1000
+MOST_RECORDS = 10_000_000
+"""Records a server keeps (40 bytes each): one that runs for weeks reports on its first connections."""
+FILES_WANTED = 1_048_576
+
+
+def run_server(plan: ServerPlan) -> int:
+    """Serve until the plan's end or an interrupt; the exit code. Raises NcpsError for what prevents a start."""
+    return run(plan, prepare(plan))
+
+
+def prepare(plan: ServerPlan) -> Load:
+    """Look at limits and addresses; the load of a server is what its clients make."""
+    bind = plan.bind or ("0.0.0.0",)
+    families = {net.family_of(address) for address in bind}
+    if len(families) > 1:
+        raise UsageError("--bind takes addresses of one IP version; -b :: accepts both")
+    family = families.pop()
+    for address in bind:
+        net.check_bind(address)
+    limit = limits.files_for(FILES_WANTED)
+    shares = split_loops(plan.threads, plan.process_count(usable_cores()))
+    first, last = first_and_last(plan)
+    where = f"{', '.join(bind)} port{'s' if last > first else ''} {first}" + (f" to {last}" if last > first else "")
+
+    def tasks(folder: str) -> Sequence[Task]:
+        return [
+            Task(
+                number,
+                ServerSetup(
+                    mode=SERVER_MODES[plan.mode],
+                    family=family,
+                    bind=bind,
+                    size=plan.size,
+                    abortive=plan.close == "rst",
+                    backlog=BACKLOG,
+                    max_records=MOST_RECORDS // len(shares),
+                    loops=tuple(ServerLoop(loop, tuple(server_ports(plan, loop))) for loop in loops),
+                ),
+                f"{folder}/connections-{number}.spool",
+            )
+            for number, loops in enumerate(shares)
+        ]
+
+    spec, problem = _capture_spec(plan, bind)
+    remarks = (f"listening on {where}", *((limit.note,) if limit.note else ()))
+    return Load(plan.threads, tasks, _advice, where, spec, problem, notes=(), remarks=remarks)
+
+
+def _capture_spec(plan: ServerPlan, bind: Sequence[str]) -> tuple[CaptureSpec | None, str | None]:
+    """What to capture, on request only: the interface that carries the bound address."""
+    if plan.capture == "off":
+        return None, None
+    name = plan.interface
+    if name is None and all(net.is_loopback(address) for address in bind):
+        name = net.loopback_name()
+    if name is None:
+        return None, "clients may come by any interface; name it with --interface"
+    return (
+        CaptureSpec(
+            interface=name,
+            server_ports=(first_and_last(plan),),
+            loopback=name == net.loopback_name(),
+            buffer_bytes=plan.capture_buffer,
+            write_path=plan.write,
+        ),
+        None,
+    )
+
+
+def _advice(failure: Failure) -> str:
+    hints = {
+        errno.EMFILE: "no file descriptor left for accepted connections: raise the limit (ulimit -n)",
+        errno.ENFILE: "this machine has no file descriptor left: raise fs.file-max",
+        errno.ECONNRESET: "clients reset connections",
+        errno.EPIPE: "clients closed before their answer",
+    }
+    return f"{errno_name(failure.number)} x {failure.count}: {hints.get(failure.number, 'see errno(3)')}"

@@ -1,0 +1,254 @@
+"""One run from start to report: scratch folder, capture process, workers, start line, watch, drain, join, render.
+
+The one idea: whatever ends the run, the order of leaving is the same. Workers drain, then the capture drains, then both
+spools are joined, and nothing stays behind: no process, no shared memory, no file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.context import BaseContext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ncps_analysis.records import Run, WireFacts
+from ncps_capture.errors import CaptureUnavailable, FileFault
+from ncps_capture.segments import CaptureSpec
+
+from ncps_raw import __version__
+from ncps_raw.board import Failure, SharedBoard
+from ncps_raw.engine.base import ATTEMPTED, ESTABLISHED, FAILED, NOT_STARTED, RX_BYTES, TX_BYTES
+from ncps_raw.engine.base import Path as AddressPair
+from ncps_raw.engine.kernel import AVAILABLE
+from ncps_raw.interrupts import LEFT_BY_SECOND, Interrupts, LeaveNow
+from ncps_raw.monitor import Monitor, Watched
+from ncps_raw.output import Output
+from ncps_raw.plan import Plan
+from ncps_raw.workers import Crew, Task, WorkerResult
+
+if TYPE_CHECKING:
+    from ncps_capture.process import CaptureProcess
+
+WORKER_PATIENCE_S = 20.0
+CAPTURE_GRACE_S = 1.0
+DRAIN_NS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Load:
+    """What makes the load of one run: a task for each process, and how failures are explained."""
+
+    loops: int
+    tasks: Callable[[str], Sequence[Task]]  # folder for spools -> tasks
+    advise: Callable[[Failure], str]
+    target: str
+    capture: CaptureSpec | None  # what to capture; None = capture was not wanted
+    capture_problem: str | None  # why it cannot be captured, where that is known before
+    notes: tuple[str, ...]  # for the report: what was changed about the plan
+    remarks: tuple[str, ...]  # for the person, once everything stands ready
+
+
+def usable_cores() -> int:
+    """Cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def process_context() -> BaseContext:
+    """Fork where it is safe (Linux, no threads yet): ready sooner, and nothing is pickled."""
+    if sys.platform.startswith("linux") and threading.active_count() == 1:
+        return multiprocessing.get_context("fork")
+    return multiprocessing.get_context("spawn")
+
+
+def run(plan: Plan, load: Load) -> int:
+    """Carry out ``plan`` and print its report. Returns the exit code; raises NcpsError for what prevents a start."""
+    try:
+        with (
+            Interrupts() as interrupts,
+            Output(plan.format, plan.output, silent_rows=plan.silent_rows, quiet=plan.quiet) as output,
+            _scratch() as folder,
+        ):
+            return _Session(plan, load, interrupts, output, folder).carry_out()
+    except LeaveNow:
+        return LEFT_BY_SECOND
+
+
+@contextlib.contextmanager
+def _scratch() -> Iterator[str]:
+    try:
+        folder = tempfile.mkdtemp(prefix="ncps-")
+    except OSError as error:
+        raise FileFault(f"cannot create a folder for this run: {error.strerror}; set TMPDIR to one with room") from None
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Session:
+    """The parts of one run while it lasts."""
+
+    def __init__(self, plan: Plan, load: Load, interrupts: Interrupts, output: Output, folder: str) -> None:
+        self._plan = plan
+        self._load = load
+        self._interrupts = interrupts
+        self._output = output
+        self._folder = folder
+        self._context = process_context()
+        self._processes = 0
+        self._capture_problem = load.capture_problem
+
+    def carry_out(self) -> int:
+        """From the first process to the last line of the report."""
+        plan, load = self._plan, self._load
+        capture = self._start_capture()
+        tasks = load.tasks(self._folder)
+        self._processes = len(tasks)
+        board = SharedBoard(self._context, load.loops, len(tasks))
+        crew = Crew(board)
+        try:
+            crew.start(self._context, tasks)
+            capture = self._await_capture(capture)
+            if not crew.wait_ready(self._interrupts.stopped):
+                return LEFT_BY_SECOND if self._interrupts.stopped_by is None else 0
+            monitor = Monitor(
+                plan,
+                board,
+                crew,
+                capture,
+                self._interrupts,
+                row=self._output.row,
+                say=self._output.say,
+                advise=load.advise,
+            )
+            for text in (*load.notes, *load.remarks):
+                self._output.remark(text)
+            crew.go()
+            seen = monitor.watch(time.monotonic_ns())
+            crew.stop()
+            workers = crew.finish(WORKER_PATIENCE_S)
+            seen.pair_clocks()
+            wire = self._finish_capture(capture, board.totals()[ESTABLISHED])
+        finally:
+            crew.kill()
+            if capture is not None:
+                capture.kill()
+        return self._report(seen, workers, board, wire)
+
+    # ---- capture --------------------------------------------------------------------------------------------
+
+    def _start_capture(self) -> CaptureProcess | None:
+        """Start it first; whether it is ready is asked later, so that both sides prepare at the same time."""
+        spec = self._load.capture
+        if spec is None:
+            if self._capture_problem is not None:
+                self._no_capture(CaptureUnavailable(self._capture_problem))
+            return None
+        from ncps_capture.process import CaptureProcess  # numpy-heavy, and not needed without a capture
+
+        return CaptureProcess.start(CaptureSpec(**{**vars(spec), "spool_dir": self._folder}), self._context)
+
+    def _await_capture(self, capture: CaptureProcess | None) -> CaptureProcess | None:
+        if capture is None:
+            return None
+        try:
+            capture.wait_ready()
+        except CaptureUnavailable as error:
+            self._no_capture(error)
+            return None
+        if capture.note is not None:
+            self._output.remark(capture.note)
+        return capture
+
+    def _no_capture(self, error: CaptureUnavailable) -> None:
+        """Fail if the capture is required; else go on with the kernel's figures and say so in one line."""
+        if self._plan.capture == "required":
+            raise error
+        self._capture_problem = str(error)
+        self._output.say(f"no capture, figures are the kernel's: {error}")
+
+    def _finish_capture(self, capture: CaptureProcess | None, established: int) -> WireFacts | None:
+        if capture is None:
+            return None
+        result = capture.finish(established, CAPTURE_GRACE_S)
+        if result.died is not None:
+            self._output.say(f"{result.died}: handshakes after that are unknown")
+        return WireFacts(**{**vars(result), "vantage": self._plan.role})
+
+    # ---- report ---------------------------------------------------------------------------------------------
+
+    def _report(
+        self, seen: Watched, workers: Sequence[WorkerResult], board: SharedBoard, wire: WireFacts | None
+    ) -> int:
+        from ncps_analysis.summary import build_report
+
+        plan, load, totals = self._plan, self._load, board.totals()
+        files, paths = self._gather(workers)
+        notes = [*load.notes, *seen.notes, *(w.failure for w in workers if w.failure and w.failure not in seen.notes)]
+        report = build_report(
+            Run(
+                role=plan.role,
+                command_line=plan.command_line,
+                version=__version__,
+                target=load.target,
+                mode=plan.mode,
+                threads=plan.threads,
+                processes=self._processes,
+                engine=plan.engine,
+                t0_ns=seen.t0_ns,
+                record_start_ns=seen.record_start_ns,
+                end_ns=seen.end_ns,
+                warmup_s=plan.warmup_ns / 1e9,
+                paths=paths,
+                connection_files=files,
+                clock=seen.clock(),
+                intervals=tuple(seen.intervals),
+                rx_bytes=totals[RX_BYTES] - seen.bytes_at_start[0],
+                tx_bytes=totals[TX_BYTES] - seen.bytes_at_start[1],
+                kernel_rtt=AVAILABLE,
+                wire=wire,
+                capture_problem=self._capture_problem,
+                interrupted=seen.interrupted,
+                planned_s=None if plan.duration_ns is None else plan.duration_ns / 1e9,
+                attempted=totals[ATTEMPTED],
+                notes=tuple(notes),
+                first_errors=tuple((f.number, f.count, f.first_ns, f.last_ns) for f in board.failures()),
+            ),
+            self._folder,
+        )
+        self._output.report(report)
+        return self._exit_code(totals)
+
+    def _gather(self, workers: Sequence[WorkerResult]) -> tuple[tuple[str, ...], tuple[AddressPair, ...]]:
+        """All spools, and one table of paths for all of them.
+
+        Each worker numbered the pairs of addresses for itself; where there is more than one pair in all, the records
+        are numbered again as they are copied into one table.
+        """
+        kept = [w for w in workers if w.spool is not None and Path(w.spool).exists()]
+        tables = {w.paths for w in kept if w.paths}
+        if len(tables) <= 1:
+            paths = next(iter(tables), ())
+            return tuple(str(w.spool) for w in kept), paths
+        from ncps_raw.paths import renumber
+
+        return renumber(kept)
+
+    def _exit_code(self, totals: list[int]) -> int:
+        if self._plan.dialect:
+            return 0
+        attempted, failed = totals[ATTEMPTED], totals[FAILED] + totals[NOT_STARTED]
+        if self._plan.max_failed is not None:
+            return 1 if attempted and failed > self._plan.max_failed * attempted else 0
+        return 1 if attempted and failed == attempted else 0
