@@ -19,14 +19,16 @@ THREADS = 2
 CONNECTIONS = 200
 SERVER_START_S = 15.0
 SERVER_END_S = 10.0
+ORPHAN_S = 60.0
+"""A server left behind by a killed demo ends this much later by itself."""
 
 
 def run_demo(duration_ns: int) -> int:
     """Run for ``duration_ns``; the client's exit code. Raises NcpsError if the server cannot be started."""
     port = net.free_port_block(THREADS)
     command = [sys.executable, "-m", "ncps_raw", "server", "--bind", "127.0.0.1", "--port", str(port)]
-    command += ["--threads", str(THREADS), "--format", "jsonl"]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    command += ["--threads", str(THREADS), "--duration", f"{duration_ns / 1e9 + ORPHAN_S:.3f}"]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, process_group=0)
     try:
         assert server.stderr is not None
         first = server.stderr.readline().strip()  # it says so once it listens
