@@ -226,10 +226,12 @@ def _problems(run: Run, tally: Tally, attempted: int) -> list[str]:
         out.append(
             f"the books do not balance: attempted {attempted} but established {tally.established} + failed "
             f"{tally.failed} + unfinished {tally.unfinished} = {accounted}: "
-            + (f"{gap} connections left no record" if gap > 0 else f"{-gap} records more than attempts")
+            + (f"attempts without a record: {gap}" if gap > 0 else f"records without an attempt: {-gap}")
         )
     if tally.absurd:
-        out.append(f"{tally.absurd} connections were established before they started: the clock is not to be trusted")
+        out.append(
+            f"{tally.absurd} of {tally.connections} connections were established before they started: do not trust the clock"
+        )
     wire = run.wire
     if wire is None:
         return out
@@ -243,7 +245,9 @@ def _problems(run: Run, tally: Tally, attempted: int) -> list[str]:
             f"{wire.interface}: is it the interface they use?"
         )
     elif missing and wire.dropped == 0 and wire.died is None:
-        out.append(f"{missing} connections were not found in the capture although it dropped nothing")
+        out.append(
+            f"{missing} of {tally.connections} connections were not found in the capture although it dropped nothing"
+        )
     return out
 
 
@@ -254,8 +258,8 @@ def _notes(run: Run, tally: Tally, rtt_source: str) -> list[str]:
         out.append("the run ended within the warm-up: nothing was recorded")
     if rtt_source == KERNEL and tally.kernel_replaced:
         out.append(
-            f"{tally.kernel_replaced} connections had repeated SYNs, which the kernel cannot time: the application's "
-            "connect time stands in for their SYN-RTT"
+            f"{tally.kernel_replaced} of {tally.connections} connections had repeated SYNs, which the kernel cannot time: "
+            "the application's connect time stands in for their SYN-RTT"
         )
     if wire is None:
         return out
@@ -268,7 +272,9 @@ def _notes(run: Run, tally: Tally, rtt_source: str) -> list[str]:
             f"the connect times: {kept}"
         )
     if tally.disagreeing:
-        out.append(f"on {tally.disagreeing} connections kernel and wire count different retransmits")
+        out.append(
+            f"on {tally.disagreeing} of {tally.connections} connections kernel and wire count different retransmits"
+        )
     books = wire.books
     copies = books.syn_duplicate + books.synack_duplicate
     if copies > DUPLICATES_SHARE * max(books.syn + books.synack, 1):
