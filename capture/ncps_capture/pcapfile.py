@@ -23,7 +23,7 @@ from ncps_capture.segments import Batch
 _FILE_HEADER: Final = 24
 _RECORD_HEADER: Final = 16
 _SANE_CAPLEN: Final = 256 << 10  # libpcap's own limit; writers with a larger snaplen say so in the header
-_CHUNK_BYTES: Final = 8 << 20
+_CHUNK_BYTES: Final = 1 << 20  # the columns of a larger chunk no longer fit the cache
 
 _MAGICS: Final = {
     bytes.fromhex("a1b2c3d4"): (">", 1000),

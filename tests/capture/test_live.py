@@ -109,6 +109,18 @@ def test_other_ports_are_not_admitted(source: LiveSource, server: socket.socket)
 
 @pytest.mark.capture
 @needs_root
+@pytest.mark.skipif(LO != "lo", reason="only Linux has an interface named any")
+def test_all_interfaces_at_once_have_a_link_type_of_their_own(server: socket.socket) -> None:
+    source = open_live(capturing(server.getsockname()[1], interface="any"))
+    connect(server, 3)
+    batches = frames_until(source, 6)
+    assert sum(len(batch.offsets) for batch in batches) == 6
+    assert {batch.link_type for batch in batches} == {source.link_type} == {113}
+    source.close()
+
+
+@pytest.mark.capture
+@needs_root
 def test_frames_from_before_the_filter_are_thrown_away(server: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between activation and filter everything on the interface is queued; here, connections to a wrong port."""
     judged = live.bpf_text

@@ -153,6 +153,24 @@ def test_totals_tell_what_the_result_tells(capture: CaptureProcess, servers: lis
 
 @pytest.mark.capture
 @needs_root
+@pytest.mark.skipif(LO != "lo", reason="only Linux shows each packet on loopback twice")
+def test_copies_made_by_loopback_are_duplicates_and_never_repeats(
+    spec: CaptureSpec, servers: list[socket.socket]
+) -> None:
+    capture = CaptureProcess.start(replace(spec, loopback=False))
+    capture.wait_ready()
+    for server in servers:
+        connect(server, 20)
+    result = capture.finish(expected_answered=40)
+    rows = rows_of(result)
+    assert (result.packets, len(rows), result.books.answered) == (160, 40, 40)
+    for name in ("syn_n", "dup_syn", "synack_n", "dup_synack"):
+        assert (rows[name] == 1).all(), name
+    assert result.books.problems() == []
+
+
+@pytest.mark.capture
+@needs_root
 def test_one_handshake_on_an_idle_link_is_told_without_a_second_one(
     capture: CaptureProcess, servers: list[socket.socket]
 ) -> None:
