@@ -114,16 +114,11 @@ def _start(plan: ClientPlan | ServerPlan) -> int:
 
 def _show(plan: ClientPlan | ServerPlan) -> int:
     from ncps_raw import dry_run
+    from ncps_raw.session import usable_cores
 
     write = dry_run.as_json if plan.format in MACHINE_FORMATS else dry_run.as_text
-    _out(write(plan, _cores()))
+    _out(write(plan, usable_cores()))
     return 0
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 # ---- reading our own commands ------------------------------------------------------------------------------
@@ -266,11 +261,13 @@ def _tell(error: NcpsError, args: Sequence[str]) -> int:
     if isinstance(error, UsageError) and _is_dialect(args):
         code = DIALECT_USAGE
     message = " ".join(str(error).split())
+    machine = ""
     if _wanted_format(args) in MACHINE_FORMATS:
         import json
 
-        with contextlib.suppress(FileFault, BrokenPipeError):
-            _out(json.dumps({"error": {"message": message, "exit_code": code}}) + "\n")
+        machine = json.dumps({"error": {"message": message, "exit_code": code}}) + "\n"
+    with contextlib.suppress(FileFault, BrokenPipeError):
+        _out(machine)  # also takes care of what a failed run has left unwritten
     print(f"ncps: {message}", file=sys.stderr)
     return code
 

@@ -52,7 +52,7 @@ _SHARED: Final = """\
   --capture-buffer SIZE    kernel buffer of the capture, default 64M
   --format NAME            text, ncps, json or jsonl, default text
   -o, --output FILE        results go there instead of standard output
-  -q, --quiet              no live view: only results, warnings and errors
+  -q, --quiet              no rows and no remarks: only the report, warnings and errors
   --max-failed SHARE       exit with 1 if more of the attempts failed, as 0.5% or 0.005, default: if all did
   --dry-run                show the plan as understood, start nothing
   -h, --help               this text
@@ -75,7 +75,7 @@ Usage:
 Options:
   -t, --duration TIME      stop after it, warm-up included; default: at Ctrl-C
   --warmup TIME            leave out of the report what happens before, default 0
-  -i, --interval TIME      between two rows of the live view, default 1s
+  -i, --interval TIME      between two rows, default 1s
   -p, --port PORT          first server port, default 10001
   --ports N                number of server ports, default one for each loop
   -N, --connections N      connections to keep open, in all, default 100 for each loop
@@ -106,7 +106,7 @@ Usage:
 Options:
   -t, --duration TIME      stop after it, warm-up included; default: at Ctrl-C
   --warmup TIME            leave out of the report what happens before, default 0
-  -i, --interval TIME      between two rows of the live view, default 1s
+  -i, --interval TIME      between two rows, default 1s
   -b, --bind ADDRESSES     local addresses, default all of IPv4
   -p, --port PORT          first port, default 10001
   --ports N                number of ports, default one for each loop

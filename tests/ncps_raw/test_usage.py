@@ -75,23 +75,28 @@ def test_ncps_flags_in_the_text_are_those_of_the_table() -> None:
     assert not shown & set(UNAVAILABLE)
 
 
-def examples(text: str) -> list[str]:
-    return [
-        re.split(r" {2,}|#", line.strip().removeprefix("$ "))[0].removesuffix("&").strip()
-        for line in text.splitlines()
-        if re.match(r"(  )?(\$ )?ncps (client|server|-c|-s)( |$)", line) and "[" not in line
-    ]
-
-
-def documents() -> dict[str, str]:
+def blocks() -> dict[str, str]:
+    """The fenced parts of the documents, and all help texts."""
     root = Path(__file__).parents[2]
     pages = [root / "README.md", *sorted((root / "docs").glob("*.md"))]
-    texts = {page.name: page.read_text(encoding="utf-8") for page in pages}
-    fenced = {name: "\n".join(re.findall(r"^```\w*\n(.*?)^```", text, re.M | re.S)) for name, text in texts.items()}
+    fence = re.compile(r"^```\w*\n(.*?)^```", re.M | re.S)
+    fenced = {page.name: "\n".join(fence.findall(page.read_text(encoding="utf-8"))) for page in pages}
     return {"help": "\n".join([usage.TOP, usage.NCPS, *usage.COMMANDS.values()])} | fenced
 
 
-EXAMPLES = [(place, line) for place, text in documents().items() for line in dict.fromkeys(examples(text))]
+def examples(text: str) -> list[str]:
+    lines = (line.strip() for line in text.splitlines() if re.match(r"(  )?ncps (client|server|-c|-s)( |$)", line))
+    return [re.split(r" {2,}|#", line)[0].strip() for line in dict.fromkeys(lines) if "[" not in line]
+
+
+def transcripts(text: str) -> list[tuple[str, str]]:
+    """Command lines after a prompt and what they printed; those that start a run print something else each time."""
+    shown = re.findall(r"^\$ (ncps .*)\n((?:(?!\$ ).*\n)*)", text + "\n", re.M)
+    return [(line, out.rstrip()) for line, out in shown if "--dry-run" in line or out.startswith(("ncps:", '{"error'))]
+
+
+EXAMPLES = [(place, line) for place, text in blocks().items() for line in examples(text)]
+TRANSCRIPTS = [shown for text in blocks().values() for shown in transcripts(text)]
 
 
 @pytest.mark.parametrize(("place", "line"), EXAMPLES)
@@ -102,6 +107,13 @@ def test_examples_are_command_lines_that_work(place: str, line: str, capsys: pyt
     assert cli.main(args) == 0, capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("line", "shown"), TRANSCRIPTS)
+def test_documents_show_what_is_printed(line: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(shlex.split(line)[1:])
+    printed = capsys.readouterr()
+    assert (printed.out or printed.err).rstrip() == shown
+
+
 def test_examples_are_found() -> None:
-    places = {place for place, _ in EXAMPLES}
-    assert {"help", "README.md", "client.md", "server.md"} <= places
+    assert {"help", "README.md", "client.md", "server.md"} <= {place for place, _ in EXAMPLES}
+    assert len(TRANSCRIPTS) >= 4
