@@ -19,7 +19,7 @@ from ncps_raw.session import Load, run, usable_cores
 from ncps_raw.workers import Task, split_loops
 
 BACKLOG = 1000
-MOST_RECORDS = 10_000_000
+MOST_RECORDS = 25_000_000
 """Records a server keeps (40 bytes each): one that runs for weeks reports on its first connections."""
 FILES_WANTED = 1_048_576
 
@@ -54,7 +54,7 @@ def prepare(plan: ServerPlan) -> Load:
                     size=plan.size,
                     abortive=plan.close == "rst",
                     backlog=BACKLOG,
-                    max_records=MOST_RECORDS // len(shares),
+                    max_records=-(-MOST_RECORDS // len(shares)),
                     loops=tuple(ServerLoop(loop, tuple(server_ports(plan, loop))) for loop in loops),
                 ),
                 f"{folder}/connections-{number}.spool",
@@ -64,7 +64,9 @@ def prepare(plan: ServerPlan) -> Load:
 
     spec, problem = _capture_spec(plan, bind)
     remarks = (f"listening on {where}", *((limit.note,) if limit.note else ()))
-    return Load(plan.threads, tasks, _advice, where, spec, problem, notes=(), remarks=remarks)
+    return Load(
+        plan.threads, tasks, _advice, where, spec, problem, notes=(), remarks=remarks, most_records=MOST_RECORDS
+    )
 
 
 def _capture_spec(plan: ServerPlan, bind: Sequence[str]) -> tuple[CaptureSpec | None, str | None]:

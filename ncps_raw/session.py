@@ -55,6 +55,7 @@ class Load:
     capture_problem: str | None  # why it cannot be captured, where that is known before
     notes: tuple[str, ...]  # for the report: what was changed about the plan
     remarks: tuple[str, ...]  # for the person, once everything stands ready
+    most_records: int | None = None  # more connections than these leave no record
 
 
 def usable_cores() -> int:
@@ -191,10 +192,17 @@ class _Session:
     def _report(
         self, seen: Watched, workers: Sequence[WorkerResult], board: SharedBoard, wire: WireFacts | None
     ) -> int:
+        from ncps_analysis.records import CONNECTION
         from ncps_analysis.summary import build_report
+        from ncps_capture.spool import read_spool
 
         plan, load, totals = self._plan, self._load, board.totals()
         files, paths = self._gather(workers)
+        attempted = totals[ATTEMPTED]
+        kept = sum(len(read_spool(path, CONNECTION)) for path in files)
+        if kept < attempted and load.most_records is not None and kept >= load.most_records:
+            seen.notes.append(f"the report covers the first {kept} of {attempted} connections")
+            attempted = kept
         notes = [*load.notes, *seen.notes, *(w.failure for w in workers if w.failure and w.failure not in seen.notes)]
         report = build_report(
             Run(
@@ -221,7 +229,7 @@ class _Session:
                 capture_problem=self._capture_problem,
                 interrupted=seen.interrupted,
                 planned_s=None if plan.duration_ns is None else plan.duration_ns / 1e9,
-                attempted=totals[ATTEMPTED],
+                attempted=attempted,
                 notes=tuple(notes),
                 first_errors=tuple((f.number, f.count, f.first_ns, f.last_ns) for f in board.failures()),
             ),
