@@ -230,7 +230,8 @@ def _problems(run: Run, tally: Tally, attempted: int) -> list[str]:
         )
     if tally.absurd:
         out.append(
-            f"{tally.absurd} of {tally.connections} connections were established before they started: do not trust the clock"
+            f"{tally.absurd} of {tally.connections} connections were established before they started: the clock is "
+            "not to be trusted"
         )
     wire = run.wire
     if wire is None:
@@ -258,8 +259,8 @@ def _notes(run: Run, tally: Tally, rtt_source: str) -> list[str]:
         out.append("the run ended within the warm-up: nothing was recorded")
     if rtt_source == KERNEL and tally.kernel_replaced:
         out.append(
-            f"{tally.kernel_replaced} of {tally.connections} connections had repeated SYNs, which the kernel cannot time: "
-            "the application's connect time stands in for their SYN-RTT"
+            f"{tally.kernel_replaced} of {tally.connections} connections had repeated SYNs, which the kernel cannot "
+            "time: the application's connect time stands in for their SYN-RTT"
         )
     if wire is None:
         return out

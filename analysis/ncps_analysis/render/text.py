@@ -150,12 +150,13 @@ def _rates(report: RunReport) -> Iterator[str]:
         yield from _wrap("Connections", f"{report.connections:,} established, in no measurable time")
     if report.rx_gbps is not None and report.tx_gbps is not None:
         yield from _wrap("Data", f"received {report.rx_gbps:.3f} Gbit/s, sent {report.tx_gbps:.3f} Gbit/s")
-    balance = "" if report.attempted == report.established + report.failed + report.unfinished else "  DOES NOT BALANCE"
     yield from _wrap(
         "Whole run",
         f"attempted {report.attempted:,} = established {report.established:,} + failed {report.failed:,} + "
-        f"unfinished {report.unfinished:,}{balance}",
+        f"unfinished {report.unfinished:,}",
     )
+    if report.attempted != report.established + report.failed + report.unfinished:
+        yield from _wrap("", "THIS DOES NOT BALANCE")
     if report.not_started:
         yield from _wrap("", f"{report.not_started:,} more never left this machine: no SYN was sent")
 

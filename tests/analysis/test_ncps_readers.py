@@ -1,0 +1,324 @@
+"""What two public programs take from NCPS's output, by their rules: each must get from ours what it expects.
+
+One reads the rows and the ### lines of a client or server (Microsoft Virtual Client), the other the tables of a
+client run with -sil (Azure telescope). Both are re-stated here as strictly as they are, faults included, and first
+held to a report of NCPS itself, so that an easy-going reader cannot make the tests pass.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from made_runs import MONOTONIC, S, clean, finish, interval, lossy, none_established, rows
+from ncps_analysis.records import NO_KERNEL_RTT
+from ncps_analysis.render import ncps
+
+NCPS_ITSELF = """\
+   T(sec)        N   Pend   Failed   IOFail   Conn/s  Close/s RXkbyte/s TXkbyte/s  RT/i    c0/i c0rtt/i    cR/i  cRrtt/i\x20
+    1.002        7   1593        0        0  69065.9  69058.9   69062.9   69065.9     0   69204   12888       0        0\x20
+    2.002       14   1586        0        0  69987.0  69980.0   69978.0   69984.0   606   69381   12962     606   161224 REP
+
+=== CMDLINE: ./ncps2 -c 10.1.0.5 -wt 5 -t 15
+
+=== VERSION 1.5
+
+###RXGBPS 0.45
+###TXGBPS 0.45
+
+=== Time (ms) to Nth connection establishment for first 556947 connections:
+===       N   T(ms)     CPS
+===  100000    1678   59594
+===  556947   10002   55683
+
+###ENDCPS 55683
+
+###CPS,100000:1678,556947:10002
+
+=== SYN RTT (us) stats for first 556947 connections:
+===      P25   Median     Mean      P75      P90      P95      P99    P99.9   P99.99
+===     2342     4441    15996    13249    24443    38198    79657  1038000  1057000
+
+###SYNRTT,25:2342,Median:4441,Mean:15996,75:13249,90:24443,95:38198,99:79657,99.9:1038000,99.99:1057000
+
+=== Percentage of connections with retransmits in the first 556947 connections: 1.7278%
+=== Average retransmit count per connection (excluding 0-retransmit cases): 1.0138
+
+###REXMIT,rtconnpercentage:1.7278,rtperconn:1.0138
+"""  # noqa: E501 - as it is printed
+
+# ---- the reader of rows and ### lines -----------------------------------------------------------------------------
+
+RTT_NAMES = ("25", "median", "mean", "75", "90", "95", "99", "99.9", "99.99")
+
+
+@dataclass(frozen=True)
+class Metrics:
+    figures: dict[str, float]
+    rates: list[tuple[float, float]]
+
+
+def read_metrics(text: str, warm_up_s: float) -> Metrics:
+    figures = {}
+    for name, pattern in (
+        ("rx", r"^###RXGBPS\s([\d.]+)"),
+        ("tx", r"^###TXGBPS\s([\d.]+)"),
+        ("cps", r"^###ENDCPS\s(\d+)"),
+    ):
+        first = re.search(pattern, text, re.MULTILINE)
+        if first:
+            figures[name] = float(first[1])
+    for prefix, known in (("SYNRTT", RTT_NAMES), ("REXMIT", ("rtconnpercentage", "rtperconn"))):
+        first = re.search(rf"^###{prefix},(.*)", text, re.MULTILINE)
+        for part in first[1].split(",") if first else []:
+            pair = part.split(":")
+            if len(pair) == 2 and pair[0].strip().lower() in known:
+                figures[pair[0].strip().lower()] = float(pair[1])
+    rates, column = [], 0
+    for line in text.splitlines():
+        if line == "":
+            break
+        tokens = [token for token in line.split(" ") if token]
+        if "Conn/s" in tokens:
+            column = tokens.index("Conn/s")
+            continue
+        at, rate = float(tokens[0]), float(tokens[column])  # any other text fails here and everything is lost
+        if math.floor(at) > warm_up_s:
+            rates.append((at, rate))
+    return Metrics(figures, rates)
+
+
+# ---- the reader of tables -------------------------------------------------------------------------------------------
+
+
+def read_tables(text: str) -> dict[str, object]:
+    out: dict[str, object] = {}
+    if command := re.search(r"=== CMDLINE: (.+)", text):
+        out["cmd"] = command[1]
+        if threads := re.search(r"-r (\d+)", command[1]):
+            out["thread_count"] = int(threads[1])
+    if version := re.search(r"=== VERSION (.+)", text):
+        out["version"] = version[1]
+    for key, prefix in (("received", "RXGBPS"), ("sent", "TXGBPS")):
+        if rate := re.search(rf"###{prefix} (.+)", text):
+            out[key] = float(rate[1])
+    title = r"=== Time \(ms\) to Nth connection establishment for first \d+ connections:\n"
+    if table := re.search(title + r"(.+?)\n\n", text, re.DOTALL):
+        rows_ = [line.split() for line in table[1].strip().split("\n")[1:]]
+        out["times"] = [(int(r[1]), int(r[2]), int(r[3])) for r in rows_]
+    if cps := re.search(r"###ENDCPS (\d+)", text):
+        out["cps"] = int(cps[1])
+    if table := re.search(r"=== SYN RTT \(us\) stats for first \d+ connections:\n(.+?)\n\n", text, re.DOTALL):
+        names, values = (line.split()[1:] for line in table[1].strip().split("\n")[:2])
+        out["synrtt"] = {name: int(value) for name, value in zip(names, values, strict=True)}
+    if line := re.search(r"^###REXMIT.*$", text, re.MULTILINE):
+        for part in line[0].split(",")[1:]:
+            key, value = part.split(":")
+            out[key] = float(value)
+    return out
+
+
+# ---- the readers themselves, on NCPS's own output -------------------------------------------------------------------
+
+
+def test_readers_take_from_ncps_what_they_are_known_to():
+    metrics = read_metrics(NCPS_ITSELF, 1)
+    assert metrics.rates == [(2.002, 69987.0)]
+    assert metrics.figures == {
+        "rx": 0.45, "tx": 0.45, "cps": 55683, "25": 2342, "median": 4441, "mean": 15996, "75": 13249, "90": 24443,
+        "95": 38198, "99": 79657, "99.9": 1038000, "99.99": 1057000, "rtconnpercentage": 1.7278, "rtperconn": 1.0138,
+    }  # fmt: skip
+    tables = read_tables(NCPS_ITSELF)
+    assert tables["times"] == [(100000, 1678, 59594), (556947, 10002, 55683)]
+    assert list(tables["synrtt"]) == ["P25", "Median", "Mean", "P75", "P90", "P95", "P99", "P99.9", "P99.99"]
+    assert "thread_count" not in tables
+
+
+@pytest.mark.parametrize("line", ["warning: no capture", "AFFINITY: 2,3", "ncps 0.1.0 is listening"])
+def test_the_reader_of_rows_loses_everything_at_foreign_text_before_the_first_empty_line(line):
+    with pytest.raises(ValueError, match="could not convert"):
+        read_metrics(line + "\n" + NCPS_ITSELF, 0)
+    assert read_metrics(NCPS_ITSELF.replace("\n\n", f"\n\n{line}\n", 1), 0).rates
+
+
+def test_the_readers_use_the_first_match_only_and_need_truly_empty_lines_and_integers():
+    assert read_metrics(NCPS_ITSELF + "###ENDCPS 1\n", 0).figures["cps"] == 55683
+    blank = read_tables(NCPS_ITSELF.replace("\n\n", "\n \n"))
+    assert "times" not in blank
+    assert "synrtt" not in blank
+    with pytest.raises(ValueError, match="invalid literal"):
+        read_tables(NCPS_ITSELF.replace("   4441 ", " 4441.5 "))
+    with pytest.raises(ValueError, match="could not convert"):
+        read_tables(NCPS_ITSELF.replace("RXGBPS 0.45", "RXGBPS 0.45 Gbps"))
+    with pytest.raises(ValueError, match="could not convert"):
+        read_tables(NCPS_ITSELF.replace("rtperconn:1.0138", "rtperconn:none"))
+
+
+def test_our_rows_and_header_are_ncps_to_the_character():
+    header, first, second = NCPS_ITSELF.split("\n")[:3]
+    assert ncps.header() == header
+    assert ncps.row(replace(interval(1.002), established=69_065.9, closed=69_058.9)) == first
+    repeated = interval(
+        2.002, open_now=14, pending=1586, established=69_987, closed=69_980, rx_bytes=69_978_000, tx_bytes=69_984_000,
+        retransmits=606, clean=69_381, clean_rtt_us=12_962, repeated=606, repeated_rtt_us=161_224, ports_wrapped=True,
+    )  # fmt: skip
+    assert ncps.row(repeated) == second
+
+
+def test_our_report_is_ncps_to_the_character_where_ncps_speaks():
+    """The same figures in: the lines of NCPS out, each once and in order."""
+    made = lossy(1000, command_line="./ncps2 -c 10.1.0.5 -wt 5 -t 15", version="1.5")
+    report = replace(
+        made.report(),
+        connections=556_947,
+        rx_gbps=0.451,
+        tx_gbps=0.449,
+        milestones=tuple(
+            replace(made.report().milestones[0], n=n, t_ms=t) for n, t in ((100_000, 1678), (556_947, 10_002))
+        ),
+        syn_rtt_us=replace(
+            made.report().syn_rtt_us,
+            p25=2342, p50=4441, mean=15996.9, p75=13249, p90=24443, p95=38198, p99=79657, p99_9=1038000, p99_99=1057000,
+            max=4_057_000,
+        ),
+        retrans_share_percent=1.72784,
+        retrans_per_connection=1.01376,
+    )  # fmt: skip
+    expected = NCPS_ITSELF[NCPS_ITSELF.index("\n\n") + 1 :].rstrip("\n")
+    ours = ncps.report(report)
+    ncps_part = ours[: ours.index("\n", ours.index("###REXMIT"))]
+    assert ncps_part.replace(",max:4057000", "") == expected
+
+
+# ---- our output, through both readers --------------------------------------------------------------------------------
+
+
+def printed(report, intervals=()) -> str:
+    lines = [ncps.header(), *(ncps.row(row) for row in intervals)] if intervals else []
+    return "\n".join([*lines, ncps.report(report)]) + "\n"
+
+
+def unknown_rtt():
+    records, _ = rows(50)
+    records["kernel_rtt_us"] = NO_KERNEL_RTT
+    return finish(records, None, kernel_rtt=False, capture_problem="no right to capture: try\nas root")
+
+
+ROWS = [interval(t + 0.002, retransmits=None if t == 2 else t) for t in range(1, 6)]
+RUNS = {
+    "clean": clean(1000).report(),
+    "retransmits": lossy(1000).report(),
+    "hundred thousands": clean(250_000, end_ns=MONOTONIC + 250 * S).report(),
+    "interrupted": clean(1000, interrupted="SIGINT", end_ns=MONOTONIC + 3 * S).report(),
+    "drops": lossy(1000, wire={"dropped": 5}, notes=("file limit 64: at most 40 at once",)).report(),
+    "no capture": finish(lossy(1000).records, None, capture_problem="no right to capture").report(),
+    "books broken": clean(1000, attempted=1003).report(),
+    "one connection": clean(1).report(),
+    "nothing known": unknown_rtt().report(),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_reader_of_rows_and_lines_accepts_ours(name):
+    report = RUNS[name]
+    metrics = read_metrics(printed(report, ROWS), 2)
+    assert [at for at, _ in metrics.rates] == [3.002, 4.002, 5.002]
+    assert {rate for _, rate in metrics.rates} == {69066.0}
+    d = report.syn_rtt_us
+    expected = (d.p25, d.p50, d.mean, d.p75, d.p90, d.p95, d.p99, d.p99_9, d.p99_99)
+    assert [metrics.figures[key] for key in RTT_NAMES] == [int(value or 0) for value in expected]
+    assert metrics.figures["cps"] == report.milestones[-1].cps
+    assert metrics.figures["rx"] == pytest.approx(report.rx_gbps, abs=0.005)
+    assert metrics.figures["rtconnpercentage"] == pytest.approx(report.retrans_share_percent or 0, abs=0.00005)
+    assert metrics.figures["rtperconn"] == pytest.approx(report.retrans_per_connection or 0, abs=0.00005)
+    assert len(metrics.figures) == 14
+
+
+@pytest.mark.parametrize("silent", [True, False])
+@pytest.mark.parametrize("name", RUNS)
+def test_the_reader_of_tables_accepts_ours(name, silent):
+    report = RUNS[name]
+    tables = read_tables(printed(report, () if silent else ROWS))
+    assert tables["cmd"] == report.command_line
+    assert tables["thread_count"] == 4
+    assert tables["version"] == report.version
+    assert tables["times"] == [(m.n, m.t_ms, m.cps) for m in report.milestones]
+    assert tables["times"][-1][0] == report.connections
+    assert tables["cps"] == report.milestones[-1].cps
+    assert tables["synrtt"]["Median"] == (report.syn_rtt_us.p50 or 0)
+    assert list(tables["synrtt"]) == ["P25", "Median", "Mean", "P75", "P90", "P95", "P99", "P99.9", "P99.99"]
+    assert set(tables) == {
+        "cmd", "thread_count", "version", "received", "sent", "times", "cps", "synrtt", "rtconnpercentage", "rtperconn",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_what_is_new_comes_after_rexmit_and_no_line_that_is_read_comes_twice(name):
+    lines = printed(RUNS[name], ROWS).split("\n")
+    marks = [re.match(r"###[A-Z]+", line)[0] for line in lines if line.startswith("###")]
+    old = ["###RXGBPS", "###TXGBPS", "###ENDCPS", "###CPS", "###SYNRTT", "###REXMIT"]
+    assert marks[: len(old)] == old
+    assert not set(marks[len(old) :]) & set(old)
+    assert {"###SOURCE", "###BOOKS"} <= set(marks)
+    assert all(line == "" or line.strip() for line in lines)
+    assert lines.index("") == 1 + len(ROWS)
+    assert lines[-1] == ""
+    assert not any(line.startswith(" ") for line in lines[lines.index("") :])
+
+
+def test_silent_output_begins_with_the_empty_line_and_has_no_rows():
+    text = printed(RUNS["clean"])
+    assert text.startswith("\n=== CMDLINE: ")
+    assert read_metrics(text, 0).rates == []
+
+
+def test_the_marker_for_used_ports_is_harmless():
+    marked = [replace(row, ports_wrapped=True) for row in ROWS]
+    assert read_metrics(printed(RUNS["clean"], marked), 0) == read_metrics(printed(RUNS["clean"], ROWS), 0)
+    assert printed(RUNS["clean"], marked).split("\n")[1].endswith("0 REP")
+
+
+def test_unknown_figures_of_a_row_are_numbers_for_the_readers():
+    unknown = replace(
+        ROWS[0], seconds=0.0, retransmits=None, clean=None, clean_rtt_us=None, repeated=None, repeated_rtt_us=None
+    )
+    tokens = ncps.row(unknown).split()
+    assert [float(token) for token in tokens[5:]] == [0.0] * 9
+    assert len(tokens) == 14
+
+
+def test_no_connections_has_the_line_of_ncps_and_no_figures():
+    text = printed(none_established().report(), ROWS)
+    assert "\n\n!!!NO CONNECTIONS WERE ESTABLISHED!!!\n\n" in text
+    assert not re.search(r"^###(ENDCPS|CPS|SYNRTT|REXMIT)", text, re.MULTILINE)
+    metrics = read_metrics(text, 0)
+    assert set(metrics.figures) == {"rx", "tx"}
+    assert len(metrics.rates) == 5
+    assert set(read_tables(text)) == {"cmd", "thread_count", "version", "received", "sent"}
+    assert "###ERROR,ECONNREFUSED:20" in text
+
+
+def test_new_lines_say_what_ncps_cannot():
+    text = printed(lossy(1000, interrupted="SIGTERM", wire={"dropped": None}, attempted=1001).report())
+    assert "\n###SOURCE,rtt:wire,retransmits:wire\n" in text
+    assert "\n###CAPTURE,interface:lo,packets:2000,dropped:unknown,matched:1.0000\n" in text
+    assert (
+        "\n###BOOKS,attempted:1001,established:989,failed:10,unfinished:1,notstarted:0,iofailed:0,recorded:989\n"
+        in text
+    )
+    assert "\n###RETRANS,syn:12,synrepeats:12,synack:0\n" in text
+    assert "\n###INTERRUPTED,SIGTERM\n" in text
+    assert re.search(r"\n###PROBLEM,the books do not balance", text)
+    assert re.search(r"\n###PATHRTT,n:989,min:20,25:22,Median:24,Mean:24,.*,99.99:29,max:29\n", text)
+    assert ",max:2000029\n" in text
+    assert "###NOCAPTURE,no right to capture: try as root\n" in printed(unknown_rtt().report())
+    assert "###SOURCE,rtt:unknown,retransmits:unknown\n" in printed(unknown_rtt().report())
+
+
+def test_almost_all_is_not_all():
+    records, handshakes = rows(100_000, every_ns=100_000)
+    text = printed(finish(records, np.delete(handshakes, 7)).report())
+    assert ",matched:0.9999\n" in text

@@ -1,0 +1,201 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from made_runs import MONOTONIC, PATHS, S, clean, finish, interval, lossy, never_started, none_established, rows
+from ncps_analysis.records import IO_FAILED, NO_KERNEL_RTT
+from ncps_analysis.render import text
+
+LONG = "ncps -c 127.0.0.2 " + " ".join(f"--option-{i} {i}" for i in range(20))
+
+
+def server(captured: bool):
+    records, handshakes = rows(100)
+    records["lport"], records["rport"] = records["rport"].copy(), records["lport"].copy()
+    records["start_ns"] = records["connected_ns"]
+    paths = ((PATHS[0][1], PATHS[0][0]),)
+    return finish(records, handshakes if captured else None, role="server", target="port 10001", paths=paths)
+
+
+def nothing_known():
+    records, _ = rows(10)
+    records["kernel_rtt_us"] = NO_KERNEL_RTT
+    return finish(records, None, capture_problem="no right to capture packets: run as root")
+
+
+def all_sorts():
+    records, handshakes = rows(1000)
+    never_started(records, np.array([3, 4]))
+    records["outcome"][6] = IO_FAILED
+    handshakes["syn_n"][10], handshakes["retrans_after_rst"][10] = 2, 1
+    handshakes["synack_n"][11], handshakes["synack_retrans"][11] = 2, 1
+    return finish(records, np.delete(handshakes, [3, 4, 20]), command_line=LONG, notes=("a note " * 30,), attempted=999)
+
+
+RUNS = {
+    "clean": clean(1000).report(),
+    "lossy": lossy(1000).report(),
+    "slow path": finish(*rows(1000, rtt_us=25_000)).report(),
+    "drops": lossy(1000, wire={"dropped": 5}).report(),
+    "dead capture": lossy(1000, wire={"dropped": None, "died": "killed"}).report(),
+    "kernel": finish(lossy(1000).records, None, capture_problem="no libpcap").report(),
+    "nothing known": nothing_known().report(),
+    "none established": none_established().report(),
+    "interrupted": clean(1000, interrupted="SIGINT", end_ns=MONOTONIC + 32 * S // 10).report(),
+    "all sorts": all_sorts().report(),
+    "server": server(True).report(),
+    "server, kernel": server(False).report(),
+    "warm-up only": clean(10, record_start_ns=MONOTONIC + 20 * S, warmup_s=20.0).report(),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_fits_80_columns_without_stray_blanks_and_without_python(name):
+    for line in text.report(RUNS[name]).split("\n"):
+        assert len(line) <= text.WIDTH
+        assert line == line.rstrip()
+        assert line.isascii()
+        assert "None" not in line
+        assert "nan" not in line.split()
+
+
+def figures(report_text: str, name: str) -> list[str]:
+    return next(line for line in report_text.split("\n") if line.startswith(name.ljust(14)))[14:].split()
+
+
+def test_the_table_names_who_measured_what_in_which_unit():
+    shown = text.report(RUNS["lossy"])
+    assert figures(shown, "Times in us") == ["SYN-RTT", "path", "RTT", "tcpi_rtt", "connect"]
+    assert figures(shown, "measured by") == ["wire", "wire", "kernel", "application"]
+    assert figures(shown, "median") == ["25", "24", "28", "40"]
+    assert figures(shown, "maximum") == ["2,000,029", "29", "1,000", "2,000,044"]
+    assert figures(shown, "mean") == ["12,158.0", "24.5", "38.4", "12,173.0"]
+    assert figures(shown, "connections") == ["989", "989", "989", "989"]
+
+
+def test_figures_stand_under_each_other():
+    lines = text.report(RUNS["lossy"]).split("\n")
+    table = [line for line in lines if line[:14].strip() in {"minimum", "median", "99 %", "maximum"}]
+    ends = {tuple(i for i in range(14, len(line) - 1) if line[i].isdigit() and line[i + 1] == " ") for line in table}
+    assert len(table) == 4
+    assert len(ends) == 1
+
+
+def test_large_times_are_in_milliseconds_with_the_same_digits():
+    shown = text.report(RUNS["slow path"])
+    assert figures(shown, "Times in ms") == ["SYN-RTT", "path", "RTT", "tcpi_rtt", "connect"]
+    assert figures(shown, "minimum") == ["25.000", "25.000", "25.003", "25.015"]
+
+
+def test_says_how_fast_and_how_the_books_stand():
+    shown = text.report(RUNS["lossy"])
+    assert "98.9 per second: 989 established in 10.000 s" in shown
+    assert "attempted 1,000 = established 989 + failed 10 + unfinished 1\n" in shown
+    assert "attempts 1,000 = answered 989 + refused 10 + unanswered 1\n" in shown
+    assert "SYNs captured 1,012 = sent 1,012" in shown
+    assert "handshake found for 989 of 989 connections (100 %)" in shown
+    assert "lo (EN10MB), at the client: 2,000 packets, 0 dropped" in shown
+
+
+def test_failures_have_name_count_times_and_a_meaning():
+    shown = text.report(RUNS["lossy"])
+    assert "Failures                10  ECONNREFUSED  first at 0.005 s, last at 0.014 s\n" in shown
+    assert "nothing listens there" in shown
+    assert "Failures      none" in text.report(RUNS["clean"])
+    sorts = text.report(RUNS["all sorts"])
+    assert "2 more never left this machine: no SYN was sent" in sorts
+    assert "EARLY_END     at 0.0" in sorts
+    assert "I/O failures  1 of the established connections" in sorts
+
+
+def test_retransmits_say_how_many_where_and_why():
+    shown = text.report(RUNS["lossy"])
+    assert "12 SYNs sent again, seen on the wire\n" in shown
+    assert "on 11 of 989 connections (1.1122 %), 1.0909 each on average\n" in shown
+    assert "          12  time-out\n" in shown
+    assert "none: no SYN of 1,000 connections, seen on the wire" in text.report(RUNS["clean"])
+    assert "11 of 989 connections (1.1122 %)" in text.report(RUNS["kernel"])
+    assert "counted by the kernel" in text.report(RUNS["kernel"])
+    sorts = text.report(RUNS["all sorts"])
+    assert "1  retry after a RST (not a retransmit)" in sorts
+    assert "1 SYN-ACK sent again by the target" in sorts
+    assert "none: no SYN-ACK of 100 connections" in text.report(RUNS["server"])
+
+
+def test_problems_come_first():
+    lines = text.report(clean(1000, attempted=1003).report()).split("\n")
+    assert lines[2].startswith("PROBLEM       the books do not balance: attempted 1003")
+    assert "              THIS DOES NOT BALANCE" in lines
+    assert "PROBLEM" not in text.report(RUNS["clean"])
+    assert "PROBLEM" in text.report(RUNS["all sorts"])
+
+
+def test_interrupted_says_by_what_and_when():
+    assert "Interrupted   by SIGINT after 3.2 s of 10 s planned\n" in text.report(RUNS["interrupted"])
+    endless = replace(RUNS["interrupted"], planned_s=None)
+    assert "Interrupted   by SIGINT after 3.2 s\n" in text.report(endless)
+
+
+def test_the_unknown_is_said_and_never_zero():
+    shown = text.report(RUNS["nothing known"])
+    assert "no right to capture packets: run as root" in shown
+    assert "Retransmits   unknown: neither a capture nor the kernel could tell" in shown
+    assert figures(shown, "measured by") == ["application"]
+    assert "an unknown number dropped" in " ".join(text.report(RUNS["dead capture"]).split())
+    none = text.report(RUNS["none established"])
+    assert "NONE WAS ESTABLISHED" in none
+    assert "unknown: no connection to measure" in none
+    assert "unknown       SYN-RTT of 1 of 998 connections" in text.report(RUNS["all sorts"])
+
+
+def test_the_kernel_as_a_source_is_marked_where_connect_time_stands_in():
+    shown = text.report(RUNS["kernel"])
+    assert figures(shown, "measured by") == ["kernel", "*", "application"]
+    assert "*             11 with repeated SYNs, where connect time stands in" in shown
+
+
+def test_a_server_tells_its_own_answer_time_apart_from_the_round_trip():
+    shown = text.report(RUNS["server"])
+    assert figures(shown, "Times in us") == ["SYN", "answer", "SYN-RTT"]
+    assert figures(shown, "measured by") == ["wire", "kernel"]
+    assert "SYN-ACK to ACK by the kernel" in shown
+    assert "server on port 10001" in shown
+
+
+def test_a_run_within_its_warm_up_has_no_recorded_time():
+    assert "Time          10.000 s, warm-up 20 s" in text.report(RUNS["warm-up only"])
+
+
+def test_capture_attempts_of_others_are_counted():
+    records, handshakes = rows(100)
+    assert "2 captured attempts without a connection" in text.report(finish(records[:98], handshakes).report())
+
+
+# ---- interval rows --------------------------------------------------------------------------------------------------
+
+
+def test_rows_stand_under_their_heads_with_units():
+    names, units = text.interval_header().split("\n")
+    row = text.interval_row(interval(1.002))
+    assert len(names) == len(row) <= text.WIDTH
+    assert len(units) == len(names)
+    assert row.split() == ["1.0", "69,066.0", "7", "1,593", "0", "0", "12,888", "kernel"]
+    assert units.split() == ["s", "1/s", "total", "SYN", "mean", "us", "from"]
+
+
+def test_the_mean_of_a_row_covers_repeated_handshakes_too():
+    row = interval(1.0, clean=9, clean_rtt_us=100, repeated=1, repeated_rtt_us=1_000_100, source="wire")
+    assert text.interval_row(row).split()[-2:] == ["100,100", "wire"]
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        {"retransmits": None, "clean": None, "clean_rtt_us": None, "repeated": None, "repeated_rtt_us": None},
+        {"retransmits": None, "clean": 0, "clean_rtt_us": None, "repeated": 0, "repeated_rtt_us": None},
+    ],
+)
+def test_what_a_row_does_not_know_is_a_dash(unknown):
+    assert text.interval_row(interval(1.0, seconds=0.0, **unknown)).split() == [
+        "1.0", "-", "7", "1,593", "0", "-", "-", "-",
+    ]  # fmt: skip
