@@ -1,6 +1,7 @@
 """The walls between floors and rooms: kept by checks, and the checks are checked."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -130,6 +131,18 @@ def test_no_file_is_a_house_in_one_room() -> None:
         if (lines := len(path.read_text(encoding="utf-8").splitlines())) >= MAX_LINES
     }
     assert long == {}
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+    links = [
+        (page, target)
+        for page in pages
+        for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8"))
+        if "://" not in target
+    ]
+    assert len(links) > 10
+    assert [(page.name, target) for page, target in links if not (page.parent / target).exists()] == []
 
 
 def test_fixtures_is_no_package() -> None:

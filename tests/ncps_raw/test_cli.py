@@ -266,6 +266,14 @@ def test_the_server_gets_its_plan() -> None:
     assert calls == [expected]
 
 
+@pytest.mark.parametrize(
+    "line", ["client -t 5 -- ::1", "client ::1 -t 5 --", "client -t5 ::1", "client ::1 --duration=5"]
+)
+def test_ways_to_write_the_same(line: str) -> None:
+    code, (plan,) = call(line)
+    assert (code, plan.target, plan.duration_ns) == (0, "::1", 5 * SECOND)
+
+
 def test_defaults_are_those_of_the_plan() -> None:
     assert call("client ::1")[1] == [ClientPlan(target="::1", command_line="ncps client ::1")]
     assert call("server")[1] == [ServerPlan(command_line="ncps server")]
