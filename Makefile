@@ -23,7 +23,7 @@ help:
 	@echo 'make test      all tests; as root also those that capture and make namespaces'
 	@echo 'make lint      ruff, mypy and the walls between the floors'
 	@echo 'make bench     side by side with other programs'
-	@echo 'make soak      hours of load, watched for what grows'
+	@echo 'make soak      ten minutes at full rate, watched for what grows'
 	@echo 'make install   ncps for this user, or for all as root (PREFIX=...)'
 	@echo 'make clean     remove the environment and all caches'
 
