@@ -43,7 +43,8 @@ def basis_of(run: Run) -> Basis:
         role=run.role,
         paths=path_words(run.paths),
         clock=run.clock,
-        record_start_ns=run.record_start_ns,
+        record_start_ns=run.record_start_ns if _recorded_ns(run) else UNKNOWN,
+        end_ns=run.end_ns,
         captured=run.wire is not None,
         complete=run.wire is not None and run.wire.dropped == 0,
     )
@@ -77,8 +78,8 @@ def milestones(established_ms: Histogram) -> tuple[Milestone, ...]:
 def report_of(run: Run, tally: Tally) -> RunReport:
     """The report of a run from the counts of all its parts."""
     wire, server = run.wire, run.role == "server"
-    started = run.record_start_ns != UNKNOWN
-    recorded_s = max(0, run.end_ns - run.record_start_ns) / 1e9 if started else 0.0
+    recorded_s = _recorded_ns(run) / 1e9
+    in_time = tally.established_ms.n
     on_wire = tally.wire_known > 0
     # What a server's capture shows between SYN and SYN-ACK is its own answer time, not a round trip; the kernel's
     # first sample there is SYN-ACK to ACK, which is one.
@@ -114,7 +115,8 @@ def report_of(run: Run, tally: Tally) -> RunReport:
         io_failed=tally.io_failed,
         errors=_errors(run, tally),
         connections=tally.connections,
-        cps=tally.connections / recorded_s if recorded_s > 0 else None,
+        connections_late=tally.connections - in_time,
+        cps=in_time / recorded_s if recorded_s > 0 else None,
         milestones=milestones(tally.established_ms),
         rx_gbps=run.rx_bytes * 8 / 1e9 / recorded_s if recorded_s > 0 else None,
         tx_gbps=run.tx_bytes * 8 / 1e9 / recorded_s if recorded_s > 0 else None,
@@ -147,6 +149,11 @@ def report_of(run: Run, tally: Tally) -> RunReport:
         problems=tuple(_problems(run, tally, attempted)),
         notes=(*run.notes, *_notes(run, tally, rtt_source)),
     )
+
+
+def _recorded_ns(run: Run) -> int:
+    """How long was recorded; 0 if the run ended within its warm-up."""
+    return 0 if run.record_start_ns == UNKNOWN else max(0, run.end_ns - run.record_start_ns)
 
 
 def _realtime(clock: ClockPairs, monotonic_ns: int) -> int | None:
@@ -255,7 +262,7 @@ def _problems(run: Run, tally: Tally, attempted: int) -> list[str]:
 def _notes(run: Run, tally: Tally, rtt_source: str) -> list[str]:
     out = []
     wire = run.wire
-    if run.record_start_ns == UNKNOWN or run.record_start_ns > run.end_ns:
+    if not _recorded_ns(run):
         out.append("the run ended within the warm-up: nothing was recorded")
     if rtt_source == KERNEL and tally.kernel_replaced:
         out.append(

@@ -121,6 +121,7 @@ class RunReport:
 
     # recorded connections
     connections: int
+    connections_late: int  # of these, under way when the time was up and let finish: in no rate and no milestone
     cps: float | None
     milestones: tuple[Milestone, ...]
     rx_gbps: float | None

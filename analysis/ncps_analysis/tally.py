@@ -48,6 +48,7 @@ class Basis:
     paths: Words
     clock: ClockPairs
     record_start_ns: int  # monotonic; UNKNOWN: the warm-up never ended, nothing is recorded
+    end_ns: int  # monotonic; connections under way then may finish: they are recorded, but in no rate
     captured: bool
     complete: bool
 
@@ -69,7 +70,7 @@ class Tally:
     claimed: int = 0  # handshakes some record owns up to
 
     connections: int = 0
-    established_ms: Histogram = field(default_factory=Histogram.empty)  # since recording began
+    established_ms: Histogram = field(default_factory=Histogram.empty)  # since recording began, up to the end
     connect: Histogram = field(default_factory=Histogram.empty)
     absurd: int = 0  # established before they started: clock trouble, in no histogram
 
@@ -127,7 +128,8 @@ def count(records: Connections, handshakes: Handshakes, basis: Basis) -> Tally:
         _wire(tally, records, handshakes, recorded, basis)
     rows = records[recorded]
     tally.connections = len(rows)
-    tally.established_ms = Histogram.of((rows["connected_ns"] - basis.record_start_ns) // 1_000_000)
+    in_time = rows["connected_ns"][rows["connected_ns"] <= basis.end_ns]
+    tally.established_ms = Histogram.of((in_time - basis.record_start_ns) // 1_000_000)
     _application_and_kernel(tally, rows, basis)
     return tally
 

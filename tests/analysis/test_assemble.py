@@ -70,7 +70,7 @@ def test_rates_are_of_the_recorded_time():
     assert report.milestones == (Milestone(500, 499),)
 
 
-@pytest.mark.parametrize("start", [UNKNOWN, MONOTONIC + 20 * S])
+@pytest.mark.parametrize("start", [UNKNOWN, MONOTONIC + 10 * S, MONOTONIC + 20 * S])
 def test_a_run_that_ended_within_its_warm_up_recorded_nothing(start):
     report = clean(100, record_start_ns=start, warmup_s=20.0).report()
     assert (report.connections, report.established, report.attempted) == (0, 100, 100)
@@ -79,6 +79,16 @@ def test_a_run_that_ended_within_its_warm_up_recorded_nothing(start):
     assert (report.matched_share, report.milestones) == (None, ())
     assert any("within the warm-up" in note for note in report.notes)
     assert report.problems == ()
+
+
+def test_connections_let_finish_are_measured_but_in_no_rate():
+    """Without them the slowest would be missing; with them in the rates a straggler would bend the rate."""
+    report = lossy(1000, end_ns=MONOTONIC + S).report()
+    assert (report.connections, report.connections_late, report.cps) == (989, 11, 978.0)
+    assert report.milestones == (Milestone(978, 997),)
+    assert report.syn_rtt_us.n == report.connect_us.n == report.matched == 989
+    assert report.syn_rtt_us.max == 2_000_029
+    assert report.attempted == report.established + report.failed + report.unfinished
 
 
 # ---- sources -------------------------------------------------------------------------------------------------

@@ -216,6 +216,7 @@ RUNS = {
     "drops": lossy(1000, wire={"dropped": 5}, notes=("file limit 64: at most 40 at once",)).report(),
     "no capture": finish(lossy(1000).records, None, capture_problem="no right to capture").report(),
     "books broken": clean(1000, attempted=1003).report(),
+    "let finish": lossy(1000, end_ns=MONOTONIC + S).report(),
     "one connection": clean(1).report(),
     "nothing known": unknown_rtt().report(),
 }
@@ -246,7 +247,7 @@ def test_the_reader_of_tables_accepts_ours(name, silent):
     assert tables["thread_count"] == 4
     assert tables["version"] == report.version
     assert tables["times"] == [(m.n, m.t_ms, m.cps) for m in report.milestones]
-    assert tables["times"][-1][0] == report.connections
+    assert tables["times"][-1][0] == report.connections - report.connections_late
     assert tables["cps"] == report.milestones[-1].cps
     assert tables["synrtt"]["Median"] == (report.syn_rtt_us.p50 or 0)
     assert list(tables["synrtt"]) == ["P25", "Median", "Mean", "P75", "P90", "P95", "P99", "P99.9", "P99.99"]
@@ -301,12 +302,19 @@ def test_no_connections_has_the_line_of_ncps_and_no_figures():
     assert "###ERROR,ECONNREFUSED:20" in text
 
 
+def test_only_late_connections_are_none_for_ncps_and_measured_all_the_same():
+    text = printed(lossy(1000, record_start_ns=MONOTONIC + S, end_ns=MONOTONIC + S + 1).report())
+    assert "!!!NO CONNECTIONS WERE ESTABLISHED!!!" in text
+    assert "recorded:11,late:11" in text
+    assert "###CONNECT,n:11," in text
+
+
 def test_new_lines_say_what_ncps_cannot():
     text = printed(lossy(1000, interrupted="SIGTERM", wire={"dropped": None}, attempted=1001).report())
     assert "\n###SOURCE,rtt:wire,retransmits:wire\n" in text
     assert "\n###CAPTURE,interface:lo,packets:2000,dropped:unknown,matched:1.0000\n" in text
     assert (
-        "\n###BOOKS,attempted:1001,established:989,failed:10,unfinished:1,notstarted:0,iofailed:0,recorded:989\n"
+        "\n###BOOKS,attempted:1001,established:989,failed:10,unfinished:1,notstarted:0,iofailed:0,recorded:989,late:0\n"
         in text
     )
     assert "\n###RETRANS,syn:12,synrepeats:12,synack:0\n" in text

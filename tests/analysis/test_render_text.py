@@ -166,6 +166,13 @@ def test_a_run_within_its_warm_up_has_no_recorded_time():
     assert "Time          10.000 s, warm-up 20 s" in text.report(RUNS["warm-up only"])
 
 
+def test_connections_let_finish_are_named():
+    assert "11 more were under way when the time was up" in text.report(lossy(1000, end_ns=MONOTONIC + S).report())
+    late = text.report(lossy(1000, record_start_ns=MONOTONIC + S, end_ns=MONOTONIC + S + 1).report())
+    assert "NONE WAS ESTABLISHED" in late
+    assert "11 more were under way" in late
+
+
 def test_capture_attempts_of_others_are_counted():
     records, handshakes = rows(100)
     assert "2 captured attempts without a connection" in text.report(finish(records[:98], handshakes).report())

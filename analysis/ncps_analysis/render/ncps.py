@@ -74,7 +74,7 @@ def report(report: RunReport) -> str:
         f"###TXGBPS {report.tx_gbps or 0:.2f}",
         "",
     ]
-    lines += _connections(report) if report.connections else [NO_CONNECTIONS]
+    lines += _connections(report) if report.milestones else [NO_CONNECTIONS]
     return "\n".join([*lines, "", *_new(report)])
 
 
@@ -83,7 +83,7 @@ def _connections(report: RunReport) -> list[str]:
     figures = _figures(report.syn_rtt_us)
     share, each = report.retrans_share_percent or 0.0, report.retrans_per_connection or 0.0
     return [
-        f"=== Time (ms) to Nth connection establishment for first {n} connections:",
+        f"=== Time (ms) to Nth connection establishment for first {report.milestones[-1].n} connections:",
         f"=== {'N':>7} {'T(ms)':>7} {'CPS':>7}",
         *(f"=== {m.n:>7} {m.t_ms:>7} {m.cps:>7}" for m in report.milestones),
         "",
@@ -120,6 +120,7 @@ def _new(report: RunReport) -> list[str]:
                 "notstarted": report.not_started,
                 "iofailed": report.io_failed,
                 "recorded": report.connections,
+                "late": report.connections_late,
             },
         ),
         _line(

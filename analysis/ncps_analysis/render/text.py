@@ -139,15 +139,16 @@ def _what(report: RunReport) -> Iterator[str]:
 
 
 def _rates(report: RunReport) -> Iterator[str]:
-    if report.connections == 0:
+    in_time = report.connections - report.connections_late
+    if not in_time or report.cps is None:
         yield from _wrap("Connections", "NONE WAS ESTABLISHED in the recorded time")
-    elif report.cps is not None:
+    else:
         yield from _wrap(
             "Connections",
-            f"{report.cps:,.1f} per second: {report.connections:,} established in {report.recorded_s:.3f} s",
+            f"{report.cps:,.1f} per second: {in_time:,} established in {report.recorded_s:.3f} s",
         )
-    else:
-        yield from _wrap("Connections", f"{report.connections:,} established, in no measurable time")
+    if report.connections_late:
+        yield from _wrap("", f"{report.connections_late:,} more were under way when the time was up, and let finish")
     if report.rx_gbps is not None and report.tx_gbps is not None:
         yield from _wrap("Data", f"received {report.rx_gbps:.3f} Gbit/s, sent {report.tx_gbps:.3f} Gbit/s")
     yield from _wrap(
