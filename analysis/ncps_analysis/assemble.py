@@ -7,6 +7,7 @@ unknown, and every sum that must come out is checked; what contradicts itself is
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -33,6 +34,22 @@ MILESTONE_STEP: Final = 100_000
 MOST_MILESTONES: Final = 20_000
 EARLY_END: Final = "EARLY_END"
 """Name of errno 0: the other side ended an established connection before it should."""
+_OF_ATTEMPTS: Final = (
+    "syn_counted",
+    "syn_duplicate",
+    "attempts",
+    "answered",
+    "refused",
+    "icmp_refused",
+    "unanswered",
+    "simultaneous",
+    "synack_only",
+    "synack_duplicate",
+    "synack_bad_ack",
+    "rst_ignored",
+    "clock_error",
+    "clock_step",
+)
 DUPLICATES_SHARE: Final = 0.2
 """More capture duplicates than this share are worth a word (definition D2)."""
 
@@ -198,6 +215,14 @@ def _capture(run: Run, wire: WireFacts, tally: Tally) -> CaptureReport:
         books=wire.books,
         identities=identities(wire.books),
     )
+
+
+def with_attempts(captured: Books, attempts: Books) -> Books:
+    """Books of packets as the capture counted them, of attempts as they are once their rows were merged.
+
+    While it runs the capture counts an attempt once for every part of it that was settled apart.
+    """
+    return replace(captured, **{name: getattr(attempts, name) for name in _OF_ATTEMPTS})
 
 
 def identities(books: Books) -> tuple[str, ...]:

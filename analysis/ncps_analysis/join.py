@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from ncps_capture.addresses import address_words
 from ncps_capture.segments import UNKNOWN, Handshakes, rtt_first_ns
+from ncps_capture.tuples import mix
 
 from ncps_analysis.records import NO_KERNEL_RTT, Connections
 
@@ -46,10 +47,6 @@ UNMATCHED: Final = -1
 _FAR: Final = 1 << 62
 """Later than any time, and differences with it still fit into 64 bits."""
 _KEYS: Final = ("client_hi", "client_lo", "server_hi", "server_lo", "sport", "dport")
-_MIX: Final = np.array(
-    [0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93, 0xA0761D6478BD642F],
-    dtype=np.uint64,
-)
 
 
 @dataclass(frozen=True)
@@ -102,14 +99,7 @@ def _words(text: str) -> tuple[int, int]:
 
 def hash_of(tuples: Tuples) -> Words:
     """A 64-bit hash of each four-tuple: equal tuples have equal hashes, so parts by hash can be joined apart."""
-    c_hi, c_lo, s_hi, s_lo, sport, dport = tuples.columns
-    mixed = (c_hi * _MIX[0]) ^ (c_lo * _MIX[1]) ^ (s_hi * _MIX[2]) ^ (s_lo * _MIX[3])
-    mixed ^= ((sport << np.uint64(16)) | dport) * _MIX[4]
-    # Products carry low bits upwards only: without folding, the low bits, which choose the part, know little.
-    mixed ^= mixed >> np.uint64(29)
-    mixed *= _MIX[0]
-    result: Words = mixed ^ (mixed >> np.uint64(32))
-    return result
+    return mix(list(tuples.columns))
 
 
 def match(records: Connections, handshakes: Handshakes, paths: Words, role: str, slack_ns: int = SLACK_NS) -> Ints:

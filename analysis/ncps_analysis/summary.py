@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from ncps_capture.handshake import merge_rows
-from ncps_capture.segments import HANDSHAKE
+from ncps_capture.merge import books_of, merge_rows
+from ncps_capture.segments import HANDSHAKE, Books
 from ncps_capture.spool import iter_spool, partition, read_spool
 
-from ncps_analysis.assemble import basis_of, report_of
+from ncps_analysis.assemble import basis_of, report_of, with_attempts
 from ncps_analysis.join import Words, hash_of, tuples_of_handshakes, tuples_of_records
 from ncps_analysis.model import RunReport
 from ncps_analysis.records import CONNECTION, Run
@@ -43,9 +44,12 @@ def build_report(run: Run, scratch_dir: str, part_rows: int = PART_ROWS) -> RunR
             for rows in iter_spool(path, CONNECTION, part_rows):
                 total += count_records(rows, basis)
         return report_of(run, total)
+    books = Books()
     for records, handshakes in _parts(run, basis.paths, scratch_dir, part_rows):
-        total += count(records, merge_rows(handshakes), basis)
-    return report_of(run, total)
+        attempts = merge_rows(handshakes)
+        books += books_of(attempts)
+        total += count(records, attempts, basis)
+    return report_of(replace(run, wire=replace(run.wire, books=with_attempts(run.wire.books, books))), total)
 
 
 def _parts(run: Run, paths: Words, scratch_dir: str, part_rows: int) -> Iterator[tuple[Rows, Rows]]:

@@ -131,6 +131,9 @@ def rows(n: int, *, every_ns: int = 1_000_000, rtt_us: int = 20) -> tuple[np.nda
     handshakes["t_syn_first_ns"] = records["start_ns"] - MONOTONIC + EPOCH + 5_000
     handshakes["t_syn_last_ns"] = handshakes["t_syn_before_ns"] = handshakes["t_syn_first_ns"]
     handshakes["t_synack_ns"] = handshakes["t_syn_first_ns"] + rtt
+    handshakes["t_order_ns"] = handshakes["t_syn_first_ns"]
+    handshakes["frame"] = 1 + 2 * i
+    handshakes["isn"] = 1_000_000 + i
     handshakes["rtt_ts_ns"] = handshakes["t_refused_ns"] = UNKNOWN
     handshakes["syn_n"] = handshakes["synack_n"] = 1
     handshakes["state"] = ANSWERED
