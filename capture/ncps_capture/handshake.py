@@ -1,0 +1,191 @@
+"""The handshake table: segments in, handshake rows out, while the capture still runs. Pure.
+
+It must not know sockets, files or clocks: time is what the segments say and what the caller passes. What a handshake
+*is* stands in ``attempts.py``, how it is found quickly in ``columns.py``. The one idea here: whatever can still change
+keeps its segments and is settled anew with those to come; whatever cannot becomes a row and is forgotten. So the rows
+do not depend on how the capture was cut, and the table holds the open attempts alone.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ncps_capture.attempts import CENSORED_NS, NOBODY, Settled
+from ncps_capture.columns import settle_segments
+from ncps_capture.merge import books_of, merge_rows
+from ncps_capture.segments import (
+    ANSWERED,
+    F_CENSORED,
+    ICMP_REFUSED,
+    REFUSED,
+    SEGMENT,
+    UNANSWERED,
+    UNKNOWN,
+    Handshakes,
+    Segments,
+    rtt_first_ns,
+    syn_retrans,
+)
+from ncps_capture.tuples import tuples_of_segments
+from ncps_capture.waiting import Waiting
+
+__all__ = ["HandshakeTable", "books_of", "merge_rows"]
+
+Ints = npt.NDArray[np.int64]
+
+_STEP_NS: Final = 1_000_000_000
+"""Time going back by more than this is a step of the clock, by less a capture out of order (D13)."""
+_SET_ASIDE_NS: Final = 1_000_000_000
+_SET_ASIDE_AT_LEAST: Final = 2048
+"""Setting aside costs a copy of all that waits: worth it for many, and for those that have waited a while."""
+
+LIVE_FIELDS: Final = (
+    "repeats",
+    "answered_clean",
+    "answered_clean_rtt_ns",
+    "answered_repeated",
+    "answered_repeated_rtt_ns",
+    "refused",
+)
+"""What ``live`` returns; names of WIRE_FIELDS."""
+
+
+class HandshakeTable:
+    """Matches SYNs with what came of them.
+
+    ``dup_window_ns``: two equal segments closer than this are copies made by the capture (D2), 0 = none are.
+    ``quiet_ns``: a decided attempt leaves when nothing came for so long; the capture may be out of order by as much,
+    less ``dup_window_ns``. The truth is ``merge_rows`` of all rows that ``settle`` and ``finish`` returned.
+    """
+
+    def __init__(self, dup_window_ns: int = 5_000_000, quiet_ns: int = 100_000_000) -> None:
+        self._window_ns = dup_window_ns
+        self._quiet_ns = quiet_ns
+        self._segments: Segments = np.zeros(0, SEGMENT)
+        self._order_ns: Ints = np.zeros(0, np.int64)
+        self._new: list[tuple[Segments, Ints]] = []
+        self._settled = settle_segments(self._segments, self._order_ns, dup_window_ns)
+        self._waiting = Waiting()
+        self._gone = dict.fromkeys(LIVE_FIELDS, 0)
+        self._clock = _Clock()
+
+    def add(self, segments: Segments) -> None:
+        """Take the segments of one batch, in file order."""
+        if len(segments):
+            self._new.append((segments, self._clock.order(segments)))
+
+    def settle(self, now_ns: int) -> Handshakes:
+        """Rows that no segment stamped ``now_ns`` (capture time) or later can change; the table forgets them."""
+        self._refresh()
+        horizon = now_ns + self._clock.shift_ns - self._quiet_ns
+        found = self._settled
+        done = found.ready_ns < horizon
+        over = self._waiting.expire(horizon)
+        rows = np.concatenate((found.rows[done], over)) if len(over) else found.rows[done]
+        held = np.append(~done, True)[found.owner] & ((found.owner != NOBODY) | (self._order_ns >= horizon))
+        self._keep(~done, held)
+        self._set_aside(horizon - _SET_ASIDE_NS)
+        for name, value in _totals(rows).items():
+            self._gone[name] += value
+        return rows
+
+    def finish(self, end_ns: int) -> Handshakes:
+        """All other rows, the capture having ended at ``end_ns``. The table is empty then."""
+        self._refresh()
+        rows = np.concatenate((self._settled.rows, self._waiting.rows))
+        early = (rows["state"] == UNANSWERED) & (end_ns - rows["t_syn_last_ns"] < CENSORED_NS)
+        rows["flags"][early] |= F_CENSORED
+        for name, value in _totals(rows).items():
+            self._gone[name] += value
+        self._waiting = Waiting()
+        self._keep(np.zeros(len(self._settled.rows), np.bool_), np.zeros(len(self._segments), np.bool_))
+        return rows
+
+    def live(self) -> dict[str, int]:
+        """Totals so far by LIVE_FIELDS, attempts still open included.
+
+        Provisional: a SYN repeated long after its attempt was settled is counted as a repeat by ``merge_rows`` alone.
+        """
+        self._refresh()
+        parts = (self._gone, _totals(self._settled.rows), _totals(self._waiting.rows))
+        return {name: sum(part[name] for part in parts) for name in LIVE_FIELDS}
+
+    def open_segments(self) -> int:
+        """Segments the table holds: what its memory is for."""
+        return len(self._segments) + len(self._waiting) + sum(len(segments) for segments, _ in self._new)
+
+    def _refresh(self) -> None:
+        if not self._new:
+            return
+        segments = np.concatenate([part for part, _ in self._new])
+        order_ns = np.concatenate([part for _, part in self._new])
+        self._new = []
+        again, again_ns = self._waiting.take(tuples_of_segments(segments).hashes)
+        self._segments = np.concatenate((self._segments, again, segments))
+        self._order_ns = np.concatenate((self._order_ns, again_ns, order_ns))
+        self._settled = settle_segments(self._segments, self._order_ns, self._window_ns)
+
+    def _keep(self, rows: npt.NDArray[np.bool_], segments: npt.NDArray[np.bool_]) -> None:
+        found = self._settled
+        place = np.append(np.cumsum(rows) - 1, NOBODY)  # owner NOBODY, which is -1, finds itself at the end
+        self._segments, self._order_ns = self._segments[segments], self._order_ns[segments]
+        self._settled = Settled(found.rows[rows], found.ready_ns[rows], place[found.owner[segments]])
+
+    def _set_aside(self, horizon: int) -> None:
+        found = self._settled
+        idle = (found.rows["state"] == UNANSWERED) & (found.rows["t_order_ns"] < horizon)
+        if np.count_nonzero(idle) < _SET_ASIDE_AT_LEAST:
+            return
+        hashes = tuples_of_segments(self._segments).hashes
+        waits = np.append(idle, False)[found.owner] & (self._order_ns < horizon)
+        waits &= ~np.isin(hashes, hashes[~waits])  # a tuple goes whole or not at all
+        going = np.zeros(len(found.rows), np.bool_)
+        going[found.owner[waits]] = True
+        place = np.cumsum(going) - 1
+        aside = Settled(found.rows[going], found.ready_ns[going], place[found.owner[waits]])
+        self._waiting.put(self._segments[waits], self._order_ns[waits], hashes[waits], aside)
+        self._keep(~going, ~waits)
+
+
+class _Clock:
+    """Undoes steps back of the capture's clock, source by source, so that order times only run on (D13)."""
+
+    def __init__(self) -> None:
+        self._last: dict[int, tuple[int, int]] = {}  # source: last time, shift in force
+        self.shift_ns = 0
+
+    def order(self, segments: Segments) -> Ints:
+        """Times of the segments (in file order) plus all that was stepped back before each. int64, one a segment."""
+        sources = segments["source"]
+        t = segments["t_ns"]
+        out = np.empty(len(t), np.int64)
+        for source in np.unique(sources).tolist():
+            which = np.flatnonzero(sources == source)
+            mine = t[which]
+            last, shift = self._last.get(source, (UNKNOWN, 0))
+            before = np.concatenate(([mine[0] if last == UNKNOWN else last], mine[:-1]))
+            back = before - mine
+            shifts = shift + np.cumsum(np.where(back > _STEP_NS, back, 0))
+            out[which] = mine + shifts
+            self._last[source] = (int(mine[-1]), int(shifts[-1]))
+        self.shift_ns = self._last[int(sources[-1])][1]
+        return out
+
+
+def _totals(rows: Handshakes) -> dict[str, int]:
+    rtt = rtt_first_ns(rows)
+    known = (rows["state"] == ANSWERED) & (rtt != UNKNOWN)
+    clean = known & (rows["syn_n"] == 1)
+    repeated = known & ~clean
+    refused = (rows["state"] == REFUSED) | (rows["state"] == ICMP_REFUSED)
+    return {
+        "repeats": int(syn_retrans(rows).sum()),
+        "answered_clean": int(np.count_nonzero(clean)),
+        "answered_clean_rtt_ns": int(rtt[clean].sum()),
+        "answered_repeated": int(np.count_nonzero(repeated)),
+        "answered_repeated_rtt_ns": int(rtt[repeated].sum()),
+        "refused": int(np.count_nonzero(refused)),
+    }
