@@ -73,9 +73,10 @@ def tuples_of_records(records: Connections, paths: Words, role: str) -> Tuples:
     """The four-tuples of CONNECTION rows.
 
     ``paths`` is uint64 of shape (number of paths, 4): this side's address (high, low), the other's (high, low);
-    an address of two zero words is unknown. A server's record has the client at the other end.
+    an address of two zero words is unknown, and so is a path beyond the table (its worker died). A server's record has the client at the other end.
     """
-    ends = paths.reshape(-1, 4)[records["path"]]
+    table = np.concatenate((paths.reshape(-1, 4), np.zeros((1, 4), np.uint64)))
+    ends = table[np.minimum(records["path"], len(paths))]
     here, there = (ends[:, 0], ends[:, 1]), (ends[:, 2], ends[:, 3])
     lport, rport = records["lport"].astype(np.uint64), records["rport"].astype(np.uint64)
     known = (lport != 0) & (rport != 0) & ((here[0] | here[1]) != 0) & ((there[0] | there[1]) != 0)

@@ -77,6 +77,9 @@ def test_the_path_tells_the_addresses():
 def test_unknown_address_or_port_is_unmatched():
     seen = [handshake(S), handshake(S, client=0), handshake(S, sport=0)]
     assert matched([record(S, S + 1000, path=NO_ADDRESS), record(S, S + 1000, lport=0)], seen) == [-1, -1]
+    assert matched([record(S, S + 1000, path=len(PATHS))], seen) == [-1]
+    alone = match(record(S, S + 1000), handshake(S), np.zeros((0, 4), np.uint64), "client")
+    assert alone.tolist() == [UNMATCHED]
 
 
 def test_a_synack_without_its_syn_has_no_time_and_is_no_match():
