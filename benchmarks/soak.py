@@ -1,4 +1,4 @@
-"""Ten minutes at full rate on loopback: ``make soak``. Memory must be flat after three, all books must agree at the end.
+"""Ten minutes at full rate on loopback: ``make soak``. Memory must be flat after three, all books agree at the end.
 
 Needs the right to capture. Shorter for a try: ``make soak ARGS='--minutes 1'`` (memory is then judged after a third).
 Prints a line every ten seconds and a verdict; exit code 1 if anything grew or disagreed.
@@ -29,8 +29,7 @@ def main(argv: list[str]) -> int:
     assert server.stderr is not None
     print(server.stderr.readline().strip(), flush=True)
     client = subprocess.Popen(
-        [OURS, "client", "127.0.0.1", "-p", str(PORT), "-r", "2", "-N", "200", "-t", f"{minutes}m", "--capture"]
-        + ["--format", "json"],
+        [OURS, "client", "127.0.0.1", *f"-p {PORT} -r 2 -N 200 -t {minutes}m --capture --format json".split()],
         stdout=subprocess.PIPE,
         text=True,
     )
