@@ -73,7 +73,8 @@ def tuples_of_records(records: Connections, paths: Words, role: str) -> Tuples:
     """The four-tuples of CONNECTION rows.
 
     ``paths`` is uint64 of shape (number of paths, 4): this side's address (high, low), the other's (high, low);
-    an address of two zero words is unknown, and so is a path beyond the table (its worker died). A server's record has the client at the other end.
+    an address of two zero words is unknown, and so is a path beyond the table, whose worker died before it could
+    tell. A server's record has the client at the other end.
     """
     table = np.concatenate((paths.reshape(-1, 4), np.zeros((1, 4), np.uint64)))
     ends = table[np.minimum(records["path"], len(paths))]
