@@ -137,7 +137,7 @@ def open_live(spec: CaptureSpec) -> LiveSource:
         if status < 0:
             raise CaptureUnavailable(_why_not(spec.interface, status))
         link_type = int(handle.datalink())
-        note = _hide_outgoing(handle, pcapy) if spec.loopback else None
+        note = _spare_outgoing(handle) if spec.loopback else None
         filter_text = bpf_text(link_type, spec.server_ports, spec.level)
         handle.setfilter(filter_text)
         handle.setnonblock(1)
@@ -171,11 +171,11 @@ def _pcapy(interface: str) -> Any:
     return pcapy
 
 
-def _hide_outgoing(handle: Any, pcapy: Any) -> str | None:
-    """On Linux a loopback packet passes the tap twice: take the incoming copy alone. Other systems show one copy.
+def _spare_outgoing(handle: Any) -> str | None:
+    """Have the kernel not even clone the outgoing copies of packets on Linux's loopback: half the price of the tap.
 
-    Told to the kernel, the outgoing copy is not even cloned, which halves the price of capturing. Older kernels
-    leave it to libpcap to throw the copy away. Returns what to tell the person, if anything.
+    It is about the price alone: libpcap itself hands out one of the two copies, and other systems make one only.
+    Returns what to tell the person if it cannot be had, as before Linux 4.20.
     """
     if not sys.platform.startswith("linux"):
         return None
@@ -183,7 +183,6 @@ def _hide_outgoing(handle: Any, pcapy: Any) -> str | None:
     libc = ctypes.CDLL(None)
     if libc.setsockopt(handle.getfd(), _SOL_PACKET, _PACKET_IGNORE_OUTGOING, ctypes.byref(one), 4) == 0:
         return None
-    handle.setdirection(pcapy.PCAP_D_IN)
     return "this kernel cannot ignore outgoing copies on loopback: capturing costs more than it need"
 
 

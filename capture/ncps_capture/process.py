@@ -38,6 +38,7 @@ _TICK_S: Final = 0.1
 _DRAIN_TICK_S: Final = 0.02
 _HAND_OVER_S: Final = 2 * HAND_OVER_MS / 1000
 """Frames older than this have been read, if there was nothing left to read."""
+_QUIET_NS: Final = 100_000_000  # how far out of order the processors of this machine may hand frames over, amply
 _READS_A_TICK: Final = 16  # full batches after which rows and counters are handed out although more is waiting
 _IGNORED: Final = (signal.SIGINT, signal.SIGTERM)
 _LAST_WORDS_S: Final = 30.0  # for settling and writing what is open at the end of a long run
@@ -45,7 +46,11 @@ _LAST_WORDS_S: Final = 30.0  # for settling and writing what is open at the end 
 
 @dataclass(frozen=True)
 class CaptureResult:
-    """What a capture hands over when it is done. ``dropped`` is None where it cannot be told: the process died."""
+    """What a capture hands over when it is done. ``dropped`` is None where it cannot be told: the process died.
+
+    ``books`` count packets and SYNs exactly, but an attempt once for every part of it that was settled apart; its
+    truth is ``books_of(merge_rows(...))`` of the rows in ``handshake_files``.
+    """
 
     interface: str
     link_type: str
@@ -225,7 +230,7 @@ class _Capturing:
         self._writer = None
         if spec.write_path is not None:
             self._writer = PcapWriter(spec.write_path, self.source.link_type, spec.snaplen)
-        self._table = HandshakeTable(spec.dup_window_ns)
+        self._table = HandshakeTable(spec.dup_window_ns, spec.dup_window_ns + _QUIET_NS)
         self._books = Books()
         self._first_t_ns = self._last_t_ns = UNKNOWN
 

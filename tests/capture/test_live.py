@@ -65,7 +65,9 @@ def frames_until(source: LiveSource, count: int) -> list[Batch]:
 
 @pytest.mark.capture
 @needs_root
-def test_each_syn_and_synack_on_loopback_is_seen_once(source: LiveSource, server: socket.socket) -> None:
+@pytest.mark.parametrize("loopback", [True, False])
+def test_each_syn_and_synack_on_loopback_is_seen_once(server: socket.socket, loopback: bool) -> None:
+    source = open_live(capturing(server.getsockname()[1], loopback=loopback))
     before_ns = time.time_ns()
     connect(server, 50)
     after_ns = time.time_ns()
@@ -79,6 +81,7 @@ def test_each_syn_and_synack_on_loopback_is_seen_once(source: LiveSource, server
     assert numbers == list(range(1, 101))
     assert (source.link_type, source.dropped(), source.note) == (1, 0, None)
     assert {batch.link_type for batch in batches} == {1}
+    source.close()
 
 
 @pytest.mark.capture

