@@ -50,16 +50,20 @@ class Backoff:
         if in_use == 0:
             self._pause(now_ns)
 
-    def allowed(self, now_ns: int, in_use: int) -> int:
-        """How many connections may be started now."""
+    def allowed(self, now_ns: int, in_use: int, pending: int) -> int:
+        """How many connections may be started now, ``pending`` of the ``in_use`` ones being still in flight.
+
+        A single try waits for no connection that lives: a loop with hours of held ones still looks for the target.
+        """
         if now_ns < self.not_before_ns:
             return 0
         if self.cap < self.full and now_ns >= self.grow_at_ns:
             self.cap = min(self.full, self.cap + max(1, self.cap // 8))
             self.grow_at_ns = now_ns + RECOVER_NS
+        room = max(0, self.cap - in_use)
         if self.failures >= self.full:
-            return 1 if in_use == 0 else 0
-        return max(0, self.cap - in_use)
+            return min(room, 1) if pending == 0 else 0
+        return room
 
     def _pause(self, now_ns: int) -> None:
         self.not_before_ns = now_ns + self._pause_ns
