@@ -127,3 +127,5 @@ class ServerSetup:
 
 Path = tuple[str, str]
 """(this side's address, the other side's): what CONNECTION.path points at."""
+
+UNKNOWN_PATH: Final[Path] = ("", "")

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ncps_raw.engine.backoff import Backoff
-from ncps_raw.engine.base import COUNTERS, RECORD, RECORDS_A_WRITE, ClientLoop, Ledger, Path
+from ncps_raw.engine.base import COUNTERS, RECORD, RECORDS_A_WRITE, UNKNOWN_PATH, ClientLoop, Ledger, Path
 
 if TYPE_CHECKING:
     import socket
 
 UNKNOWN: Final = -(1 << 63)
 NO_RTT: Final = 0xFFFFFFFF
+MOST_PATHS: Final = 0xFFFF
+"""Pairs of addresses that a record's two bytes can tell apart; the number after the last stands for all others."""
 
 # Outcomes of a record: the values of ncps_analysis.records, kept equal by a test.
 R_PENDING: Final = 0
@@ -32,6 +34,7 @@ class Slot:
     """One of a loop's N connections; used again for the next one when it has ended."""
 
     __slots__ = (
+        "answered",
         "connected",
         "deadline",
         "loop",
@@ -59,6 +62,7 @@ class Slot:
         self.rport = 0
         self.path = 0
         self.sent = 0
+        self.answered = False  # the peer spoke before all was sent
 
 
 class ClientShare:
@@ -148,7 +152,10 @@ class Records:
 
 
 class Paths:
-    """Pairs of addresses that records point at by number, in the order they were first seen."""
+    """Pairs of addresses that records point at by number, in the order they were first seen.
+
+    A server that has seen ``MOST_PATHS`` peers goes on: the records of further ones have no addresses.
+    """
 
     __slots__ = ("_numbers",)
 
@@ -156,12 +163,16 @@ class Paths:
         self._numbers: dict[Path, int] = {}
 
     def number(self, here: str, there: str) -> int:
-        """The number of this pair."""
-        return self._numbers.setdefault((here, there), len(self._numbers))
+        """The number of this pair; ``MOST_PATHS`` if the table is full."""
+        numbers = self._numbers
+        if len(numbers) == MOST_PATHS:
+            return numbers.get((here, there), MOST_PATHS)
+        return numbers.setdefault((here, there), len(numbers))
 
     def table(self) -> list[Path]:
         """All pairs; CONNECTION.path is an index into it."""
-        return list(self._numbers)
+        full = len(self._numbers) == MOST_PATHS
+        return [*self._numbers, UNKNOWN_PATH] if full else list(self._numbers)
 
     def __len__(self) -> int:
         return len(self._numbers)

@@ -13,7 +13,7 @@ import errno
 import gc
 import socket
 import time
-from collections import deque
+from heapq import heappop, heappush
 from typing import Any, Final
 
 from ncps_raw.engine.base import (
@@ -104,6 +104,7 @@ class SelectorClient:
         "_edges",
         "_family",
         "_held",
+        "_held_number",
         "_hold_ns",
         "_inbox",
         "_loops",
@@ -128,7 +129,8 @@ class SelectorClient:
         self._remote = str(setup.address[0])
         self._poller, self._edges = make_poller()
         self._by_fd: dict[int, Slot] = {}
-        self._held: deque[Slot] = deque()
+        self._held: list[tuple[int, int, Slot]] = []  # a heap of (deadline, number, slot)
+        self._held_number = 0  # keeps the heap from comparing slots
         self._family = setup.family
         self._binds = setup.bind
         self._bind_at = 0
@@ -147,7 +149,10 @@ class SelectorClient:
     # ---- the loop -------------------------------------------------------------------------------------------
 
     def run(self) -> list[Path]:
-        """Make connections until the board says stop, let those under way finish, record the rest."""
+        """Make connections until the board says stop, let those under way finish, record the rest.
+
+        Without reconnecting it also ends when each connection of the plan was attempted and none is left.
+        """
         gc.disable()  # slots and records make no cycles; a collection would only cost
         try:
             self._drive()
@@ -182,6 +187,8 @@ class SelectorClient:
                 deadline = now + self._setup.drain_ns
                 wait = 0.0
                 self._release(now)
+            elif not self._reconnect and not self._by_fd and self._all_attempted():
+                return
 
     def _start_some(self, now: int) -> bool:
         """Start what each loop may start; True if some loop could start more at once."""
@@ -190,22 +197,29 @@ class SelectorClient:
             free = loop.free
             if not free:
                 continue
-            n = min(len(free), loop.max_pending - loop.pending, loop.backoff.allowed(now, loop.total - len(free)))
+            allowed = loop.backoff.allowed(now, loop.total - len(free), loop.pending)
+            n = min(len(free), loop.max_pending - loop.pending, allowed)
             if not self._reconnect:
                 n = min(n, loop.total - loop.counts[ATTEMPTED])
             if n <= 0:
                 continue
             # A connection that ends inside ``begin`` frees its slot again: the bound keeps the poll in turn.
+            failures = loop.backoff.failures
             for _ in range(min(n, STARTS_A_ROUND)):
                 self._begin(free.pop())
+                if loop.backoff.failures > failures:
+                    break  # failed at once, as the next would: ask again what is allowed
             more = more or (len(free) > 0 and not loop.backoff.failures and loop.pending < loop.max_pending)
         return more
+
+    def _all_attempted(self) -> bool:
+        return all(loop.counts[ATTEMPTED] >= loop.total for loop in self._loops)
 
     def _record_rest(self) -> None:
         """What is still connecting or open after the drain becomes a record, and is closed."""
         for slot in list(self._by_fd.values()):
-            if slot.state == CONNECTING and not slot.lport:
-                self._ask_local_end(slot)
+            if slot.state == CONNECTING:
+                self._know_local_end(slot)
             slot.sock.close()
             self._records.add(slot, slot.loop.index, R_PENDING if slot.state == CONNECTING else R_OPEN, 0, UNKNOWN)
         self._by_fd.clear()
@@ -222,6 +236,7 @@ class SelectorClient:
         slot.connected = UNKNOWN
         slot.rtt = NO_RTT
         slot.retrans = slot.sent = slot.lport = 0
+        slot.answered = False
         slot.state = CONNECTING
         slot.rport, target = loop.targets[loop.remote_at]
         if loop.steps:
@@ -301,10 +316,9 @@ class SelectorClient:
         self._board.error(number, now)
         sock, slot.sock = slot.sock, None
         if sock is not None:
-            if not slot.lport:
-                slot.sock = sock
-                self._ask_local_end(slot)
-                slot.sock = None
+            slot.sock = sock
+            self._know_local_end(slot)
+            slot.sock = None
             fd = sock.fileno()
             if self._by_fd.pop(fd, None) is not None:
                 loop.pending -= 1
@@ -314,10 +328,13 @@ class SelectorClient:
         self._records.add(slot, loop.index, outcome, number, now)
         loop.free.append(slot)
 
-    def _ask_local_end(self, slot: Slot) -> None:
-        """Which address and port the system chose."""
-        here, slot.lport = local_name(slot.sock)
-        slot.path = self._paths.number(here, self._remote)
+    def _know_local_end(self, slot: Slot) -> None:
+        """Which address and port the system chose: asked only where the plan does not say."""
+        if not slot.lport or len(self._binds) > 1 or not len(self._paths):
+            here, lport = local_name(slot.sock)
+            if lport:  # a socket that could not be bound has neither
+                slot.lport = lport
+                slot.path = self._paths.number(here, self._remote)
 
     def _established(self, slot: Slot, info: bytes) -> None:
         loop = slot.loop
@@ -337,8 +354,7 @@ class SelectorClient:
             else:
                 counts[CLEAN] += 1
                 counts[CLEAN_RTT] += slot.rtt
-        if not slot.lport or len(self._binds) > 1 or not len(self._paths):
-            self._ask_local_end(slot)
+        self._know_local_end(slot)
         if self._sends:
             self._send(slot)
         else:
@@ -354,17 +370,22 @@ class SelectorClient:
                 self._disturbed(slot)  # the end came with the answer: no further edge tells of it
         elif state == CONNECTING:
             sock = slot.sock
-            if events & (ERR | HUP) or not AVAILABLE:
+            if events & (ERR | HUP) or not AVAILABLE or not self._edges:  # levels do not tell of errors
                 number = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
                 if number:
                     self._not_connected(slot, number)
                     return
             self._established(slot, sock.getsockopt(6, TCP_INFO, INFO_LEN) if AVAILABLE else b"")
             if slot.sock is sock and events & IN:  # the edge will not come again
-                self._handle(slot, IN)
+                self._handle(slot, events & (IN | RDHUP))
         elif state == SENDING:
             if events & (OUT | ERR | HUP):
                 self._send(slot)
+            if events & IN and slot.sock is not None:
+                if slot.state == SENDING:
+                    self._receive_early(slot)
+                else:
+                    self._handle(slot, events & (IN | RDHUP))
         elif events & (IN | ERR | HUP):
             self._disturbed(slot)
 
@@ -383,7 +404,7 @@ class SelectorClient:
         if sent < self._size:
             slot.sent = sent
             slot.state = SENDING
-        elif self._receives:
+        elif self._receives and not slot.answered:
             slot.state = RECEIVING
             if not self._edges:
                 self._poller.modify(slot.sock.fileno(), IN)
@@ -404,13 +425,31 @@ class SelectorClient:
         else:
             self._ended(slot, R_IO_FAILED, 0)
 
+    def _receive_early(self, slot: Slot) -> None:
+        """Take what the peer says before all was sent: an echo server stops reading until its answers are taken."""
+        n = size = self._size
+        while n == size:
+            try:
+                n = slot.sock.recv_into(self._inbox)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self._ended(slot, R_IO_FAILED, error.errno or errno.EIO)
+                return
+            if not n:
+                self._ended(slot, R_IO_FAILED, 0)
+                return
+            slot.loop.counts[RX_BYTES] += n
+            slot.answered = True
+
     def _exchanged(self, slot: Slot) -> None:
         """The conversation is over: close, or hold until the connection is old enough."""
         if self._hold_ns and not self._draining:
             slot.deadline = slot.connected + self._hold_ns
             if slot.deadline > clock():
                 slot.state = HOLDING
-                self._held.append(slot)
+                self._held_number += 1
+                heappush(self._held, (slot.deadline, self._held_number, slot))
                 if not self._edges:
                     self._poller.modify(slot.sock.fileno(), IN)
                 return
@@ -431,15 +470,19 @@ class SelectorClient:
         self._ended(slot, R_IO_FAILED, number)
 
     def _release(self, now: int) -> float:
-        """Close what has been held long enough, at the end all of it; seconds until the next is due."""
+        """Close what has been held long enough, at the end all of it; seconds until the next is due.
+
+        An entry whose connection was disturbed stays behind, and its slot may hold another one by now: the deadline
+        tells. Answers come in any order, so the order of connecting would not do.
+        """
         held = self._held
         while held:
-            slot = held[0]
-            if slot.state == HOLDING and slot.sock is not None:
-                if slot.deadline > now and not self._draining:
-                    return (slot.deadline - now) / 1e9
+            deadline, _, slot = held[0]
+            if slot.state == HOLDING and slot.sock is not None and slot.deadline == deadline:
+                if deadline > now and not self._draining:
+                    return (deadline - now) / 1e9
                 self._ended(slot, R_CLOSED, 0)
-            held.popleft()
+            heappop(held)
         return IDLE_S
 
     def _ended(self, slot: Slot, outcome: int, number: int) -> None:
