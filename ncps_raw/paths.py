@@ -9,10 +9,11 @@ import numpy as np
 from ncps_analysis.records import CONNECTION
 from ncps_capture.spool import SpoolWriter, iter_spool
 
+from ncps_raw.engine.base import UNKNOWN_PATH
 from ncps_raw.engine.base import Path as AddressPair
+from ncps_raw.engine.connection import Paths
 from ncps_raw.workers import WorkerResult
 
-UNKNOWN_PAIR: AddressPair = ("", "")
 CHUNK_ROWS = 1 << 16
 
 
@@ -21,11 +22,11 @@ def renumber(workers: Sequence[WorkerResult]) -> tuple[tuple[str, ...], tuple[Ad
 
     A worker that ended early has left no table: its records keep their figures, but their addresses are unknown.
     """
-    table: dict[AddressPair, int] = {}
+    table = Paths()
     files = []
     for worker in workers:
-        numbers = [table.setdefault(pair, len(table)) for pair in worker.paths]
-        numbers.append(table.setdefault(UNKNOWN_PAIR, len(table)))
+        numbers = [table.number(*pair) for pair in worker.paths]
+        numbers.append(table.number(*UNKNOWN_PATH))
         lookup = np.array(numbers, np.uint16)
         path = Path(f"{worker.spool}.paths")
         out = SpoolWriter(path, CONNECTION)
@@ -36,4 +37,4 @@ def renumber(workers: Sequence[WorkerResult]) -> tuple[tuple[str, ...], tuple[Ad
         out.close()
         Path(str(worker.spool)).unlink()
         files.append(str(path))
-    return tuple(files), tuple(table)
+    return tuple(files), tuple(table.table())

@@ -242,12 +242,13 @@ class _Session:
         """All spools, and one table of paths for all of them.
 
         Each worker numbered the pairs of addresses for itself; where there is more than one pair in all, the records
-        are numbered again as they are copied into one table.
+        are numbered again as they are copied into one table. A worker that ended early has told no numbers: its
+        records point into the others' table only where that leaves no choice.
         """
         kept = [w for w in workers if w.spool is not None and Path(w.spool).exists()]
         tables = {w.paths for w in kept if w.paths}
-        if len(tables) <= 1:
-            paths = next(iter(tables), ())
+        paths = next(iter(tables), ())
+        if len(tables) <= 1 and (len(paths) <= 1 or not any(w.failure for w in kept)):
             return tuple(str(w.spool) for w in kept), paths
         from ncps_raw.paths import renumber
 

@@ -194,6 +194,7 @@ class SelectorServer:
         self._board.error(number, clock())
         if number in NO_FILES:
             # The listener stays readable: waiting for it would spin. Look again when files may be free.
+            share.counts[ATTEMPTED] += 1
             share.counts[NOT_STARTED] += 1
             self._resting_until = clock() + RETRY_ACCEPT_NS
             for fd in self._listeners:
