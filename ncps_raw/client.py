@@ -58,9 +58,9 @@ def prepare(plan: ClientPlan) -> tuple[ClientPlan, Load]:
 
 def _within_limits(plan: ClientPlan, processes: int) -> tuple[ClientPlan, str | None, str | None]:
     """The plan with as many connections as files allow, what was cut, and what was raised."""
-    each = -(-plan.connections // processes)
-    limit = limits.files_for(each + limits.SPARE_FILES)
-    possible = limits.clamp(plan.connections, processes, limit.allowed)
+    most = limits.most_in_a_process(plan.connections, plan.threads, processes)
+    limit = limits.files_for(most + limits.SPARE_FILES)
+    possible = limits.clamp(plan.connections, plan.threads, processes, limit.allowed)
     if possible >= plan.connections:
         return plan, None, limit.note
     if possible < plan.threads:

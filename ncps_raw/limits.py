@@ -36,8 +36,13 @@ def files_for(needed: int) -> FileLimit:
     return FileLimit(soft, None)
 
 
-def clamp(wanted: int, processes: int, allowed: int | None) -> int:
+def most_in_a_process(wanted: int, loops: int, processes: int) -> int:
+    """Connections of the fullest process: the loops are shared out whole, the connections among the loops."""
+    return -(-loops // processes) * -(-wanted // loops)
+
+
+def clamp(wanted: int, loops: int, processes: int, allowed: int | None) -> int:
     """How many of ``wanted`` connections ``processes`` may hold with ``allowed`` descriptors each."""
-    if allowed is None:
+    if allowed is None or most_in_a_process(wanted, loops, processes) + SPARE_FILES <= allowed:
         return wanted
-    return min(wanted, max(0, allowed - SPARE_FILES) * processes)
+    return min(wanted, max(0, allowed - SPARE_FILES) // -(-loops // processes) * loops)
