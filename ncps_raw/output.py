@@ -60,7 +60,8 @@ class Output:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._path is not None:
-            self._file.close()
+            with contextlib.suppress(OSError):  # what it could not take has been said by ``_write``
+                self._file.close()
 
     def row(self, interval: Interval) -> None:
         """One interval row, after the header if it is the first."""
