@@ -7,7 +7,7 @@ unknown, and every sum that must come out is checked; what contradicts itself is
 from __future__ import annotations
 
 import errno
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -22,13 +22,14 @@ from ncps_analysis.model import (
     CaptureReport,
     Distribution,
     ErrorCount,
+    InTime,
     Milestone,
     RepeatCauses,
     RunReport,
 )
 from ncps_analysis.percentiles import PERCENTILES
 from ncps_analysis.records import ClockPairs, Connections, Run, WireFacts
-from ncps_analysis.tally import Basis, Tally, count
+from ncps_analysis.tally import Basis, Measured, Tally, count
 
 MILESTONE_STEP: Final = 100_000
 MOST_MILESTONES: Final = 20_000
@@ -96,18 +97,16 @@ def report_of(run: Run, tally: Tally) -> RunReport:
     """The report of a run from the counts of all its parts."""
     wire, server = run.wire, run.role == "server"
     recorded_s = _recorded_ns(run) / 1e9
-    in_time = tally.established_ms.n
-    on_wire = tally.wire_known > 0
+    recorded = tally.recorded
+    on_wire = recorded.wire_known > 0
     # What a server's capture shows between SYN and SYN-ACK is its own answer time, not a round trip; the kernel's
     # first sample there is SYN-ACK to ACK, which is one.
-    rtt_source = WIRE if on_wire and not server else KERNEL if tally.kernel_syn_rtt.n else NO_SOURCE
-    syn_rtt = tally.syn_rtt if rtt_source == WIRE else tally.kernel_syn_rtt
-    retrans_source = WIRE if on_wire else KERNEL if tally.kernel_known else NO_SOURCE
+    rtt_source = WIRE if on_wire and not server else KERNEL if recorded.kernel_syn_rtt.n else NO_SOURCE
+    retrans_source = WIRE if on_wire else KERNEL if recorded.kernel_known else NO_SOURCE
     from_wire, from_kernel = retrans_source == WIRE, retrans_source == KERNEL
-    headline = sum(tally.causes[:2])
-    repeats = (tally.synack_retrans if server else headline) if from_wire else tally.kernel_retrans
-    known = tally.wire_known if from_wire else tally.kernel_known
-    with_repeats = tally.wire_retrans_connections if from_wire else tally.kernel_retrans_connections
+    syn_rtt = _syn_rtt(recorded, rtt_source)
+    retrans = _Retransmits.of(recorded, from_wire, server)
+    first = _Retransmits.of(tally.in_time, from_wire, server)
     attempted = run.attempted - tally.not_started
     return RunReport(
         role=run.role,
@@ -131,41 +130,78 @@ def report_of(run: Run, tally: Tally) -> RunReport:
         not_started=tally.not_started,
         io_failed=tally.io_failed,
         errors=_errors(run, tally),
-        connections=tally.connections,
-        connections_late=tally.connections - in_time,
-        cps=in_time / recorded_s if recorded_s > 0 else None,
+        connections=recorded.connections,
+        connections_late=tally.late.connections,
+        in_time=InTime(
+            connections=tally.in_time.connections,
+            syn_rtt_us=distribution(_syn_rtt(tally.in_time, rtt_source)),
+            retrans_share_percent=first.share_percent,
+            retrans_per_connection=first.each,
+        ),
+        cps=tally.in_time.connections / recorded_s if recorded_s > 0 else None,
         milestones=milestones(tally.established_ms),
         rx_gbps=run.rx_bytes * 8 / 1e9 / recorded_s if recorded_s > 0 else None,
         tx_gbps=run.tx_bytes * 8 / 1e9 / recorded_s if recorded_s > 0 else None,
         rtt_source=rtt_source,
         syn_rtt_us=distribution(syn_rtt),
-        rtt_unknown=tally.connections - syn_rtt.n,
-        kernel_replaced=tally.kernel_replaced if rtt_source == KERNEL else 0,
-        path_rtt_us=distribution(tally.path_rtt),
-        kernel_rtt_us=distribution(tally.kernel_rtt),
-        connect_us=distribution(tally.connect),
-        overhead_before_us=distribution(tally.before),
-        overhead_after_us=distribution(tally.after),
-        answer_us=distribution(tally.answer),
+        rtt_unknown=recorded.connections - syn_rtt.n,
+        kernel_replaced=recorded.kernel_replaced if rtt_source == KERNEL else 0,
+        path_rtt_us=distribution(recorded.path_rtt),
+        kernel_rtt_us=distribution(recorded.kernel_rtt),
+        connect_us=distribution(recorded.connect),
+        overhead_before_us=distribution(recorded.before),
+        overhead_after_us=distribution(recorded.after),
+        answer_us=distribution(recorded.answer),
         retrans_source=retrans_source,
-        syn_retrans=headline if from_wire else tally.kernel_retrans if from_kernel and not server else None,
-        synack_retrans=tally.synack_retrans if from_wire else tally.kernel_retrans if from_kernel and server else None,
-        syn_repeats=tally.syn_repeats if from_wire else None,
-        syn_repeat_causes=RepeatCauses(*tally.causes) if from_wire else None,
+        syn_retrans=sum(recorded.causes[:2])
+        if from_wire
+        else recorded.kernel_retrans
+        if from_kernel and not server
+        else None,
+        synack_retrans=recorded.synack_retrans
+        if from_wire
+        else recorded.kernel_retrans
+        if from_kernel and server
+        else None,
+        syn_repeats=recorded.syn_repeats if from_wire else None,
+        syn_repeat_causes=RepeatCauses(*recorded.causes) if from_wire else None,
         syn_retrans_failed=tally.syn_retrans_failed if wire is not None and wire.dropped == 0 else None,
-        retrans_known=known,
-        retrans_connections=with_repeats,
-        retrans_share_percent=100 * with_repeats / known if known else None,
-        retrans_per_connection=repeats / with_repeats if with_repeats else None,
-        retrans_disagree=tally.disagreeing if on_wire and tally.kernel_known else None,
+        retrans_known=retrans.known,
+        retrans_connections=retrans.connections,
+        retrans_share_percent=retrans.share_percent,
+        retrans_per_connection=retrans.each,
+        retrans_disagree=recorded.disagreeing if on_wire and recorded.kernel_known else None,
         capture=_capture(run, wire, tally) if wire is not None else None,
         capture_problem=run.capture_problem,
         dropped_by_capture=wire.dropped if wire is not None else None,
-        matched=tally.matched if wire is not None else None,
-        matched_share=tally.matched / tally.connections if wire is not None and tally.connections else None,
-        problems=tuple(_problems(run, tally, attempted)),
-        notes=(*run.notes, *_notes(run, tally, rtt_source)),
+        matched=recorded.matched if wire is not None else None,
+        matched_share=recorded.matched / recorded.connections if wire is not None and recorded.connections else None,
+        problems=tuple(_problems(run, tally, recorded, attempted)),
+        notes=(*run.notes, *_notes(run, recorded, rtt_source)),
     )
+
+
+def _syn_rtt(measured: Measured, rtt_source: str) -> Histogram:
+    return measured.syn_rtt if rtt_source == WIRE else measured.kernel_syn_rtt
+
+
+@dataclass(frozen=True)
+class _Retransmits:
+    """What NCPS's last lines say of some connections: SYNs of a client, SYN-ACKs of a server."""
+
+    known: int
+    connections: int  # with at least one
+    share_percent: float | None
+    each: float | None  # mean of those with at least one
+
+    @classmethod
+    def of(cls, measured: Measured, from_wire: bool, server: bool) -> _Retransmits:
+        if from_wire:
+            known, some = measured.wire_known, measured.wire_retrans_connections
+            total = measured.synack_retrans if server else sum(measured.causes[:2])
+        else:
+            known, some, total = measured.kernel_known, measured.kernel_retrans_connections, measured.kernel_retrans
+        return cls(known, some, 100 * some / known if known else None, total / some if some else None)
 
 
 def _recorded_ns(run: Run) -> int:
@@ -249,7 +285,7 @@ def _identity(name: str, total: int, terms: dict[str, int]) -> str:
     return f"{name} {total:,} {'=' if total == sum(terms.values()) else '!='} {right}"
 
 
-def _problems(run: Run, tally: Tally, attempted: int) -> list[str]:
+def _problems(run: Run, tally: Tally, recorded: Measured, attempted: int) -> list[str]:
     """Figures that contradict each other; each line says which and what it means."""
     out = []
     accounted = tally.established + tally.failed + tally.unfinished
@@ -260,10 +296,10 @@ def _problems(run: Run, tally: Tally, attempted: int) -> list[str]:
             f"{tally.failed} + unfinished {tally.unfinished} = {accounted}: "
             + (f"attempts without a record: {gap}" if gap > 0 else f"records without an attempt: {-gap}")
         )
-    if tally.absurd:
+    if recorded.absurd:
         out.append(
-            f"{tally.absurd} of {tally.connections} connections were established before they started: the clock is "
-            "not to be trusted"
+            f"{recorded.absurd} of {recorded.connections} connections were established before they started: the "
+            "clock is not to be trusted"
         )
     wire = run.wire
     if wire is None:
@@ -271,32 +307,32 @@ def _problems(run: Run, tally: Tally, attempted: int) -> list[str]:
     out += [f"the capture's books do not balance: {problem}" for problem in wire.books.problems()]
     if wire.died is not None:
         out.append(f"the capture ended early ({wire.died}): what it did not see is unknown")
-    missing = tally.connections - tally.matched
-    if tally.connections and not tally.matched:
+    missing = recorded.connections - recorded.matched
+    if recorded.connections and not recorded.matched:
         out.append(
-            f"none of {tally.connections} connections was found among {wire.books.attempts} captured attempts on "
+            f"none of {recorded.connections} connections was found among {wire.books.attempts} captured attempts on "
             f"{wire.interface}: is it the interface they use?"
         )
     elif missing and wire.dropped == 0 and wire.died is None:
         out.append(
-            f"{missing} of {tally.connections} connections were not found in the capture although it dropped nothing"
+            f"{missing} of {recorded.connections} connections were not found in the capture although it dropped nothing"
         )
     return out
 
 
-def _notes(run: Run, tally: Tally, rtt_source: str) -> list[str]:
+def _notes(run: Run, recorded: Measured, rtt_source: str) -> list[str]:
     out = []
     wire = run.wire
     if not _recorded_ns(run):
         out.append("the run ended within the warm-up: nothing was recorded")
-    if rtt_source == KERNEL and tally.kernel_replaced:
+    if rtt_source == KERNEL and recorded.kernel_replaced:
         out.append(
-            f"{tally.kernel_replaced} of {tally.connections} connections had repeated SYNs, which the kernel cannot "
-            "time: the application's connect time stands in for their SYN-RTT"
+            f"{recorded.kernel_replaced} of {recorded.connections} connections had repeated SYNs, which the kernel "
+            "cannot time: the application's connect time stands in for their SYN-RTT"
         )
     if wire is None:
         return out
-    unsure = tally.matched - tally.wire_known
+    unsure = recorded.matched - recorded.wire_known
     if wire.dropped is None or wire.dropped > 0:
         lost = "an unknown number of" if wire.dropped is None else str(wire.dropped)
         kept = f"the {unsure} that they do not confirm are left out as unknown" if unsure else "they confirm all"
@@ -304,9 +340,10 @@ def _notes(run: Run, tally: Tally, rtt_source: str) -> list[str]:
             f"the capture dropped {lost} packets, so its handshakes were checked against the kernel's retransmits and "
             f"the connect times: {kept}"
         )
-    if tally.disagreeing:
+    if recorded.disagreeing:
         out.append(
-            f"on {tally.disagreeing} of {tally.connections} connections kernel and wire count different retransmits"
+            f"kernel and wire count different retransmits on {recorded.disagreeing} of {recorded.connections} "
+            "connections"
         )
     books = wire.books
     copies = books.syn_duplicate + books.synack_duplicate

@@ -86,6 +86,16 @@ class CaptureReport:
 
 
 @dataclass(frozen=True)
+class InTime:
+    """Figures of the recorded connections that were established when the time was up: those NCPS counts."""
+
+    connections: int
+    syn_rtt_us: Distribution
+    retrans_share_percent: float | None
+    retrans_per_connection: float | None
+
+
+@dataclass(frozen=True)
 class RunReport:
     """A finished run in figures.
 
@@ -122,6 +132,7 @@ class RunReport:
     # recorded connections
     connections: int
     connections_late: int  # of these, under way when the time was up and let finish: in no rate and no milestone
+    in_time: InTime
     cps: float | None
     milestones: tuple[Milestone, ...]
     rx_gbps: float | None

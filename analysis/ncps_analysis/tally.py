@@ -10,7 +10,7 @@ Durations become whole microseconds by rounding down, once, here: capture stamps
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -54,23 +54,10 @@ class Basis:
 
 
 @dataclass
-class Tally:
-    """Counts of one or several parts; ``+=`` adds another's. Histograms are of us, ``established_ms`` of ms.
-
-    Up to ``claimed`` everything is of the whole run, then of recorded connections only.
-    """
-
-    established: int = 0
-    failed: int = 0
-    unfinished: int = 0
-    not_started: int = 0
-    io_failed: int = 0
-    errors: dict[int, tuple[int, int, int]] = field(default_factory=dict)  # errno: count, first and last, monotonic ns
-    syn_retrans_failed: int = 0
-    claimed: int = 0  # handshakes some record owns up to
+class Measured:
+    """What is known of some recorded connections; ``+=`` and ``+`` add another's. Histograms are of us."""
 
     connections: int = 0
-    established_ms: Histogram = field(default_factory=Histogram.empty)  # since recording began, up to the end
     connect: Histogram = field(default_factory=Histogram.empty)
     absurd: int = 0  # established before they started: clock trouble, in no histogram
 
@@ -94,17 +81,55 @@ class Tally:
     wire_retrans_connections: int = 0
     disagreeing: int = 0  # kernel and wire count different retransmits
 
-    def __iadd__(self, other: Tally) -> Tally:
-        for name, value in vars(other).items():
-            mine = getattr(self, name)
-            if isinstance(value, dict):
-                for number, seen in value.items():
-                    mine[number] = add_errors(mine[number], seen) if number in mine else seen
-            elif isinstance(value, tuple):
-                setattr(self, name, tuple(a + b for a, b in zip(mine, value, strict=True)))
-            else:
-                setattr(self, name, mine + value)
+    def __iadd__(self, other: Measured) -> Measured:
+        _add(self, other)
         return self
+
+    def __add__(self, other: Measured) -> Measured:
+        both = Measured()
+        both += self
+        both += other
+        return both
+
+
+@dataclass
+class Tally:
+    """Counts of one or several parts; ``+=`` adds another's. Up to ``claimed`` they are of the whole run."""
+
+    established: int = 0
+    failed: int = 0
+    unfinished: int = 0
+    not_started: int = 0
+    io_failed: int = 0
+    errors: dict[int, tuple[int, int, int]] = field(default_factory=dict)  # errno: count, first and last, monotonic ns
+    syn_retrans_failed: int = 0
+    claimed: int = 0  # handshakes some record owns up to
+
+    established_ms: Histogram = field(default_factory=Histogram.empty)  # of ``in_time``, ms since recording began
+    in_time: Measured = field(default_factory=Measured)  # recorded connections established up to the end
+    late: Measured = field(default_factory=Measured)  # recorded, but under way when the time was up, and let finish
+
+    def __iadd__(self, other: Tally) -> Tally:
+        _add(self, other)
+        return self
+
+    @property
+    def recorded(self) -> Measured:
+        """All recorded connections."""
+        return self.in_time + self.late
+
+
+def _add(mine: Any, other: Any) -> None:
+    """Add every field of one of the above to the field of the same name."""
+    for name, value in vars(other).items():
+        old = getattr(mine, name)
+        if isinstance(value, dict):
+            for number, seen in value.items():
+                old[number] = add_errors(old[number], seen) if number in old else seen
+        elif isinstance(value, tuple):
+            setattr(mine, name, tuple(a + b for a, b in zip(old, value, strict=True)))
+        else:
+            setattr(mine, name, old + value)
 
 
 def add_errors(a: tuple[int, int, int], b: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -124,13 +149,16 @@ def count(records: Connections, handshakes: Handshakes, basis: Basis) -> Tally:
     tally.established = int(established.sum())
     _errors(tally, records)
     recorded = _recorded(records, established, basis)
-    if basis.captured:
-        _wire(tally, records, handshakes, recorded, basis)
-    rows = records[recorded]
-    tally.connections = len(rows)
-    in_time = rows["connected_ns"][rows["connected_ns"] <= basis.end_ns]
-    tally.established_ms = Histogram.of((in_time - basis.record_start_ns) // 1_000_000)
-    _application_and_kernel(tally, rows, basis)
+    on_wire = _join(tally, records, handshakes, basis) if basis.captured else None
+    in_time = recorded & (records["connected_ns"] <= basis.end_ns)
+    tally.established_ms = Histogram.of((records["connected_ns"][in_time] - basis.record_start_ns) // 1_000_000)
+    for measured, which in ((tally.in_time, in_time), (tally.late, recorded & ~in_time)):
+        measured.connections = int(which.sum())
+        _application_and_kernel(measured, records[which], basis)
+        if on_wire is not None:
+            measured.matched = int((on_wire.matched & which).sum())
+            known = on_wire.known & which
+            _wire(measured, on_wire.timed[known], handshakes[on_wire.found[known]], basis)
     return tally
 
 
@@ -156,7 +184,7 @@ def _errors(tally: Tally, records: Connections) -> None:
         tally.errors[number] = (len(times), int(times.min()), int(times.max()))
 
 
-def _application_and_kernel(tally: Tally, rows: Connections, basis: Basis) -> None:
+def _application_and_kernel(measured: Measured, rows: Connections, basis: Basis) -> None:
     """Connect times and what the kernel says, of recorded connections.
 
     After a repeated SYN ``tcpi_rtt`` is about one path round trip, or 0 for "no sample", although the handshake took
@@ -167,25 +195,34 @@ def _application_and_kernel(tally: Tally, rows: Connections, basis: Basis) -> No
     rtt = rows["kernel_rtt_us"].astype(np.int64)
     told = rtt != NO_KERNEL_RTT
     sampled = told & (rtt > 0)
-    tally.kernel_known = int(told.sum())
-    tally.kernel_retrans = int(retrans[told].sum())
+    measured.kernel_known = int(told.sum())
+    measured.kernel_retrans = int(retrans[told].sum())
     repeated = told & (retrans > 0)
-    tally.kernel_retrans_connections = int(repeated.sum())
-    tally.kernel_rtt = Histogram.of(rtt[sampled])
+    measured.kernel_retrans_connections = int(repeated.sum())
+    measured.kernel_rtt = Histogram.of(rtt[sampled])
     syn_rtt = rtt[sampled & ~repeated]
     if basis.role != "server":
         took = (rows["connected_ns"] - rows["start_ns"]) // 1000
         sane = took >= 0
-        tally.absurd = int((~sane).sum())
-        tally.connect = Histogram.of(took[sane])
+        measured.absurd = int((~sane).sum())
+        measured.connect = Histogram.of(took[sane])
         replaced = took[repeated & sane]
-        tally.kernel_replaced = len(replaced)
+        measured.kernel_replaced = len(replaced)
         syn_rtt = np.concatenate((syn_rtt, replaced))
-    tally.kernel_syn_rtt = Histogram.of(syn_rtt)
+    measured.kernel_syn_rtt = Histogram.of(syn_rtt)
 
 
-def _wire(tally: Tally, records: Connections, handshakes: Handshakes, recorded: Flags, basis: Basis) -> None:
-    """Join and count what the capture says of the recorded connections; the unmatched are left out, not zero."""
+@dataclass(frozen=True)
+class _OnWire:
+    """Records on the capture's clock, the index of their handshakes, whether there is one, whether it is believed."""
+
+    timed: Connections
+    found: Ints
+    matched: Flags
+    known: Flags
+
+
+def _join(tally: Tally, records: Connections, handshakes: Handshakes, basis: Basis) -> _OnWire:
     timed = records.copy()
     for name in ("start_ns", "connected_ns", "closed_ns"):
         timed[name] = basis.clock.to_realtime(records[name])
@@ -193,35 +230,38 @@ def _wire(tally: Tally, records: Connections, handshakes: Handshakes, recorded: 
     matched = found != UNMATCHED
     known = matched if basis.complete else agrees(timed, handshakes, found, basis.role)
     tally.claimed = int(matched.sum())
-    tally.matched = int((matched & recorded).sum())
     outcome = records["outcome"]
     lost = handshakes[found[known & ((outcome == CONNECT_FAILED) | (outcome == PENDING))]]
     tally.syn_retrans_failed = int(syn_retrans(lost).sum())
-    rows, wire = timed[known & recorded], handshakes[found[known & recorded]]
-    tally.wire_known = len(wire)
+    return _OnWire(timed, found, matched, known)
+
+
+def _wire(measured: Measured, rows: Connections, wire: Handshakes, basis: Basis) -> None:
+    """What the capture says of recorded connections ``rows`` (its clock); ``wire`` has the handshake of each."""
+    measured.wire_known = len(wire)
     if not len(wire):
         return
     headline = syn_retrans(wire)
     first, second, third, fourth = (int(wire[name].sum(dtype=np.int64)) for name in CAUSES)
-    tally.causes = (first, second, third, fourth)
-    tally.syn_repeats = int((wire["syn_n"].astype(np.int64) - 1).sum())
-    tally.synack_retrans = int(wire["synack_retrans"].sum(dtype=np.int64))
+    measured.causes = (first, second, third, fourth)
+    measured.syn_repeats = int((wire["syn_n"].astype(np.int64) - 1).sum())
+    measured.synack_retrans = int(wire["synack_retrans"].sum(dtype=np.int64))
     sent = wire["synack_n"] if basis.role == "server" else wire["syn_n"]
     told = rows["kernel_rtt_us"] != NO_KERNEL_RTT
-    tally.disagreeing = int((told & (rows["kernel_retrans"].astype(np.int64) != sent.astype(np.int64) - 1)).sum())
+    measured.disagreeing = int((told & (rows["kernel_retrans"].astype(np.int64) != sent.astype(np.int64) - 1)).sum())
     rtt = Histogram.of(_us(rtt_first_ns(wire)))
     if basis.role == "server":
-        tally.answer = rtt
-        tally.wire_retrans_connections = int((wire["synack_retrans"] > 0).sum())
+        measured.answer = rtt
+        measured.wire_retrans_connections = int((wire["synack_retrans"] > 0).sum())
         return
-    tally.wire_retrans_connections = int((headline > 0).sum())
-    tally.syn_rtt = rtt
-    tally.path_rtt = Histogram.of(_us(path_rtt_ns(wire)))
+    measured.wire_retrans_connections = int((headline > 0).sum())
+    measured.syn_rtt = rtt
+    measured.path_rtt = Histogram.of(_us(path_rtt_ns(wire)))
     # Below zero is the cut stamp or the reading of two clocks, at most the slack of the join: no time at all.
-    tally.before = Histogram.of(np.maximum(wire["t_syn_first_ns"] - rows["start_ns"], 0) // 1000)
+    measured.before = Histogram.of(np.maximum(wire["t_syn_first_ns"] - rows["start_ns"], 0) // 1000)
     answered = wire["t_synack_ns"] != UNKNOWN
     late = rows["connected_ns"][answered] - wire["t_synack_ns"][answered]
-    tally.after = Histogram.of(np.maximum(late, 0) // 1000)
+    measured.after = Histogram.of(np.maximum(late, 0) // 1000)
 
 
 def _us(durations_ns: Ints) -> Ints:

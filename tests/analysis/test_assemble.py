@@ -89,6 +89,10 @@ def test_connections_let_finish_are_measured_but_in_no_rate():
     assert report.syn_rtt_us.n == report.connect_us.n == report.matched == 989
     assert report.syn_rtt_us.max == 2_000_029
     assert report.attempted == report.established + report.failed + report.unfinished
+    first = report.in_time
+    assert (first.connections, first.syn_rtt_us.n, first.syn_rtt_us.max) == (978, 978, 29)
+    assert (first.retrans_share_percent, first.retrans_per_connection) == (0.0, None)
+    assert report.retrans_connections == 11
 
 
 # ---- sources -------------------------------------------------------------------------------------------------
@@ -295,7 +299,7 @@ def test_kernel_and_wire_disagreeing_is_noted():
     records["kernel_retrans"][4] = 1
     report = finish(records, handshakes).report()
     assert report.retrans_disagree == 1
-    assert any("on 1 of 10 connections kernel and wire" in note for note in report.notes)
+    assert any("different retransmits on 1 of 10" in note for note in report.notes)
 
 
 def test_clocks_that_contradict_each_other_are_a_problem():

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 from made_runs import MONOTONIC, S, clean, finish, interval, lossy, none_established, rows
+from ncps_analysis.model import InTime
 from ncps_analysis.records import NO_KERNEL_RTT
 from ncps_analysis.render import ncps
 
@@ -173,19 +174,16 @@ def test_our_report_is_ncps_to_the_character_where_ncps_speaks():
     made = lossy(1000, command_line="./ncps2 -c 10.1.0.5 -wt 5 -t 15", version="1.5")
     report = replace(
         made.report(),
-        connections=556_947,
         rx_gbps=0.451,
         tx_gbps=0.449,
         milestones=tuple(
             replace(made.report().milestones[0], n=n, t_ms=t) for n, t in ((100_000, 1678), (556_947, 10_002))
         ),
-        syn_rtt_us=replace(
+        in_time=InTime(556_947, replace(
             made.report().syn_rtt_us,
             p25=2342, p50=4441, mean=15996.9, p75=13249, p90=24443, p95=38198, p99=79657, p99_9=1038000, p99_99=1057000,
             max=4_057_000,
-        ),
-        retrans_share_percent=1.72784,
-        retrans_per_connection=1.01376,
+        ), retrans_share_percent=1.72784, retrans_per_connection=1.01376),
     )  # fmt: skip
     expected = NCPS_ITSELF[NCPS_ITSELF.index("\n\n") + 1 :].rstrip("\n")
     ours = ncps.report(report)
@@ -228,13 +226,14 @@ def test_the_reader_of_rows_and_lines_accepts_ours(name):
     metrics = read_metrics(printed(report, ROWS), 2)
     assert [at for at, _ in metrics.rates] == [3.002, 4.002, 5.002]
     assert {rate for _, rate in metrics.rates} == {69066.0}
-    d = report.syn_rtt_us
+    first = report.in_time
+    d = first.syn_rtt_us
     expected = (d.p25, d.p50, d.mean, d.p75, d.p90, d.p95, d.p99, d.p99_9, d.p99_99)
     assert [metrics.figures[key] for key in RTT_NAMES] == [int(value or 0) for value in expected]
     assert metrics.figures["cps"] == report.milestones[-1].cps
     assert metrics.figures["rx"] == pytest.approx(report.rx_gbps, abs=0.005)
-    assert metrics.figures["rtconnpercentage"] == pytest.approx(report.retrans_share_percent or 0, abs=0.00005)
-    assert metrics.figures["rtperconn"] == pytest.approx(report.retrans_per_connection or 0, abs=0.00005)
+    assert metrics.figures["rtconnpercentage"] == pytest.approx(first.retrans_share_percent or 0, abs=0.00005)
+    assert metrics.figures["rtperconn"] == pytest.approx(first.retrans_per_connection or 0, abs=0.00005)
     assert len(metrics.figures) == 14
 
 
@@ -247,9 +246,9 @@ def test_the_reader_of_tables_accepts_ours(name, silent):
     assert tables["thread_count"] == 4
     assert tables["version"] == report.version
     assert tables["times"] == [(m.n, m.t_ms, m.cps) for m in report.milestones]
-    assert tables["times"][-1][0] == report.connections - report.connections_late
+    assert tables["times"][-1][0] == report.in_time.connections
     assert tables["cps"] == report.milestones[-1].cps
-    assert tables["synrtt"]["Median"] == (report.syn_rtt_us.p50 or 0)
+    assert tables["synrtt"]["Median"] == (report.in_time.syn_rtt_us.p50 or 0)
     assert list(tables["synrtt"]) == ["P25", "Median", "Mean", "P75", "P90", "P95", "P99", "P99.9", "P99.99"]
     assert set(tables) == {
         "cmd", "thread_count", "version", "received", "sent", "times", "cps", "synrtt", "rtconnpercentage", "rtperconn",
@@ -300,6 +299,13 @@ def test_no_connections_has_the_line_of_ncps_and_no_figures():
     assert len(metrics.rates) == 5
     assert set(read_tables(text)) == {"cmd", "thread_count", "version", "received", "sent"}
     assert "###ERROR,ECONNREFUSED:20" in text
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_first_n_connections_are_the_same_n_everywhere(name):
+    text = printed(RUNS[name], ROWS)
+    counts = set(re.findall(r"first (\d+) connections", text))
+    assert counts == {str(RUNS[name].in_time.connections)} == {re.search(r"###CPS,.*?(\d+):\d+$", text, re.M)[1]}
 
 
 def test_only_late_connections_are_none_for_ncps_and_measured_all_the_same():

@@ -29,15 +29,19 @@ def counted(made, **changes) -> Tally:
 
 def test_a_clean_run_is_known_from_end_to_end():
     tally = counted(clean(1000))
-    assert (tally.established, tally.failed, tally.unfinished, tally.connections) == (1000, 0, 0, 1000)
-    assert (tally.matched, tally.wire_known, tally.claimed) == (1000, 1000, 1000)
-    assert tally.syn_rtt.values.tolist() == tally.path_rtt.values.tolist() == list(range(20, 30))
-    assert tally.syn_rtt.counts.tolist() == [100] * 10
-    assert tally.before.values.tolist() == [5]
-    assert tally.after.values.tolist() == [10]
-    assert tally.connect.values.tolist() == list(range(35, 45))
-    assert tally.kernel_rtt.values.tolist() == list(range(23, 33))
-    assert (tally.syn_repeats, tally.causes, tally.wire_retrans_connections) == (0, (0, 0, 0, 0), 0)
+    assert (tally.established, tally.failed, tally.unfinished, tally.recorded.connections) == (1000, 0, 0, 1000)
+    assert (tally.recorded.matched, tally.recorded.wire_known, tally.claimed) == (1000, 1000, 1000)
+    assert tally.recorded.syn_rtt.values.tolist() == tally.recorded.path_rtt.values.tolist() == list(range(20, 30))
+    assert tally.recorded.syn_rtt.counts.tolist() == [100] * 10
+    assert tally.recorded.before.values.tolist() == [5]
+    assert tally.recorded.after.values.tolist() == [10]
+    assert tally.recorded.connect.values.tolist() == list(range(35, 45))
+    assert tally.recorded.kernel_rtt.values.tolist() == list(range(23, 33))
+    assert (tally.recorded.syn_repeats, tally.recorded.causes, tally.recorded.wire_retrans_connections) == (
+        0,
+        (0, 0, 0, 0),
+        0,
+    )
 
 
 def test_durations_are_rounded_down_to_whole_microseconds():
@@ -45,19 +49,19 @@ def test_durations_are_rounded_down_to_whole_microseconds():
     handshakes["t_synack_ns"] += 999
     records["connected_ns"] += 999
     tally = counted(finish(records, handshakes))
-    assert tally.syn_rtt.values.tolist() == [20]
-    assert tally.connect.values.tolist() == [35]
+    assert tally.recorded.syn_rtt.values.tolist() == [20]
+    assert tally.recorded.connect.values.tolist() == [35]
 
 
 def test_repeated_syns_count_once_each_and_never_in_the_path_rtt():
     made = lossy(1000)
     tally = counted(made)
     assert (tally.established, tally.failed, tally.unfinished) == (989, 10, 1)
-    assert tally.causes == (12, 0, 0, 0)
-    assert (tally.syn_repeats, tally.wire_retrans_connections) == (12, 11)
-    assert tally.syn_rtt.max == 2_000_029
-    assert tally.path_rtt.max == 29
-    assert tally.disagreeing == 0
+    assert tally.recorded.causes == (12, 0, 0, 0)
+    assert (tally.recorded.syn_repeats, tally.recorded.wire_retrans_connections) == (12, 11)
+    assert tally.recorded.syn_rtt.max == 2_000_029
+    assert tally.recorded.path_rtt.max == 29
+    assert tally.recorded.disagreeing == 0
 
 
 def test_only_headline_causes_make_a_connection_one_with_retransmits():
@@ -66,9 +70,9 @@ def test_only_headline_causes_make_a_connection_one_with_retransmits():
         handshakes[f"retrans_{cause}"][i] = handshakes["syn_n"][i] = 2
         handshakes["syn_n"][i] = 3
     tally = counted(finish(records, handshakes))
-    assert tally.causes == (2, 2, 2, 2)
-    assert (tally.syn_repeats, tally.wire_retrans_connections) == (8, 2)
-    assert tally.disagreeing == 4  # the kernel said nothing was repeated
+    assert tally.recorded.causes == (2, 2, 2, 2)
+    assert (tally.recorded.syn_repeats, tally.recorded.wire_retrans_connections) == (8, 2)
+    assert tally.recorded.disagreeing == 4  # the kernel said nothing was repeated
 
 
 def test_the_kernel_cannot_time_a_repeated_syn_so_the_connect_time_stands_in():
@@ -76,30 +80,46 @@ def test_the_kernel_cannot_time_a_repeated_syn_so_the_connect_time_stands_in():
     repeat_syn(records, handshakes, [7])
     records["kernel_rtt_us"][8] = 0  # no sample, not zero microseconds
     tally = counted(finish(records, None))
-    assert (tally.kernel_replaced, tally.kernel_retrans, tally.kernel_retrans_connections) == (1, 1, 1)
-    assert tally.kernel_syn_rtt.max == 1_000_000 + 5 + 27 + 10
-    assert tally.kernel_syn_rtt.n == 99
-    assert tally.kernel_rtt.max == 1_000
-    assert tally.kernel_rtt.min > 0
-    assert tally.matched == tally.wire_known == 0
+    assert (
+        tally.recorded.kernel_replaced,
+        tally.recorded.kernel_retrans,
+        tally.recorded.kernel_retrans_connections,
+    ) == (1, 1, 1)
+    assert tally.recorded.kernel_syn_rtt.max == 1_000_000 + 5 + 27 + 10
+    assert tally.recorded.kernel_syn_rtt.n == 99
+    assert tally.recorded.kernel_rtt.max == 1_000
+    assert tally.recorded.kernel_rtt.min > 0
+    assert tally.recorded.matched == tally.recorded.wire_known == 0
 
 
 def test_without_kernel_figures_nothing_is_made_up():
     records, _ = rows(10)
     records["kernel_rtt_us"] = NO_KERNEL_RTT
     tally = counted(finish(records, None))
-    assert (tally.kernel_known, tally.kernel_retrans, tally.kernel_syn_rtt.n, tally.connect.n) == (0, 0, 0, 10)
+    assert (
+        tally.recorded.kernel_known,
+        tally.recorded.kernel_retrans,
+        tally.recorded.kernel_syn_rtt.n,
+        tally.recorded.connect.n,
+    ) == (0, 0, 0, 10)
 
 
 def test_warm_up_is_in_the_totals_but_not_in_the_figures():
     made = clean(1000, record_start_ns=MONOTONIC + S // 2)
     tally = counted(made)
     assert tally.established == 1000
-    assert tally.connections == tally.matched == tally.syn_rtt.n == tally.connect.n == tally.kernel_rtt.n == 500
+    assert (
+        tally.recorded.connections
+        == tally.recorded.matched
+        == tally.recorded.syn_rtt.n
+        == tally.recorded.connect.n
+        == tally.recorded.kernel_rtt.n
+        == 500
+    )
     assert tally.claimed == 1000
     assert tally.established_ms.min == 0
     nothing = counted(clean(1000, record_start_ns=UNKNOWN))
-    assert (nothing.established, nothing.connections, nothing.matched) == (1000, 0, 0)
+    assert (nothing.established, nothing.recorded.connections, nothing.recorded.matched) == (1000, 0, 0)
 
 
 def test_failures_by_errno_with_their_times():
@@ -125,14 +145,14 @@ def test_retransmits_of_attempts_that_were_never_established_are_apart():
     leave_pending(records, handshakes, np.array([9]))
     handshakes["syn_n"][9], handshakes["retrans_timeout"][9] = 4, 3
     tally = counted(finish(records, handshakes))
-    assert (tally.syn_retrans_failed, tally.causes, tally.syn_repeats) == (3, (0, 0, 0, 0), 0)
+    assert (tally.syn_retrans_failed, tally.recorded.causes, tally.recorded.syn_repeats) == (3, (0, 0, 0, 0), 0)
 
 
 def test_a_connection_established_before_it_started_is_counted_and_not_measured():
     records, _ = rows(10)
     records["connected_ns"][4] = records["start_ns"][4] - 5_000
     tally = counted(finish(records, None))
-    assert (tally.absurd, tally.connect.n, tally.connections) == (1, 9, 10)
+    assert (tally.recorded.absurd, tally.recorded.connect.n, tally.recorded.connections) == (1, 9, 10)
 
 
 def test_what_the_capture_lost_is_unknown():
@@ -143,13 +163,13 @@ def test_what_the_capture_lost_is_unknown():
     handshakes["retrans_timeout"][20] = 0
     lost = np.delete(handshakes, [30, 31])
     tally = counted(finish(records, lost, wire={"dropped": 3}))
-    assert (tally.connections, tally.matched, tally.wire_known) == (100, 98, 97)
-    assert tally.syn_rtt.n == tally.path_rtt.n == 97
+    assert (tally.recorded.connections, tally.recorded.matched, tally.recorded.wire_known) == (100, 98, 97)
+    assert tally.recorded.syn_rtt.n == tally.recorded.path_rtt.n == 97
     blind = counted(finish(records, lost, wire={"dropped": None}))
-    assert blind.wire_known == 97
+    assert blind.recorded.wire_known == 97
     trusting = counted(finish(records, lost))
-    assert trusting.wire_known == 98
-    assert trusting.disagreeing == 1
+    assert trusting.recorded.wire_known == 98
+    assert trusting.recorded.disagreeing == 1
 
 
 def as_server(made_records, handshakes):
@@ -166,9 +186,18 @@ def test_a_server_has_no_connect_time_and_its_capture_shows_its_own_answer_time(
     records["kernel_retrans"][3], records["kernel_rtt_us"][3] = 2, 1_000
     made = finish(records, handshakes, role="server", paths=((PATHS[0][1], PATHS[0][0]),))
     tally = counted(made)
-    assert (tally.matched, tally.answer.n, tally.syn_rtt.n, tally.path_rtt.n) == (100, 100, 0, 0)
-    assert (tally.connect.n, tally.kernel_replaced, tally.kernel_syn_rtt.n) == (0, 0, 99)
-    assert (tally.synack_retrans, tally.wire_retrans_connections, tally.disagreeing) == (2, 1, 0)
+    assert (tally.recorded.matched, tally.recorded.answer.n, tally.recorded.syn_rtt.n, tally.recorded.path_rtt.n) == (
+        100,
+        100,
+        0,
+        0,
+    )
+    assert (tally.recorded.connect.n, tally.recorded.kernel_replaced, tally.recorded.kernel_syn_rtt.n) == (0, 0, 99)
+    assert (tally.recorded.synack_retrans, tally.recorded.wire_retrans_connections, tally.recorded.disagreeing) == (
+        2,
+        1,
+        0,
+    )
 
 
 @settings(max_examples=30, deadline=None)
@@ -197,9 +226,9 @@ def test_without_a_capture_records_may_be_cut_anywhere():
 
 def test_no_rows_at_all():
     assert vars(count_records(rows(0)[0], basis_of(a_run()))) == vars(Tally())
-    assert counted(clean(0)).connections == 0
+    assert counted(clean(0)).recorded.connections == 0
 
 
 @pytest.mark.parametrize("paths", [(("", "127.0.0.2"),), (("127.0.0.9", "127.0.0.2"),)])
 def test_another_or_unknown_address_of_this_side_matches_nothing(paths):
-    assert counted(clean(10, paths=paths)).matched == 0
+    assert counted(clean(10, paths=paths)).recorded.matched == 0

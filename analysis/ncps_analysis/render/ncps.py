@@ -79,11 +79,11 @@ def report(report: RunReport) -> str:
 
 
 def _connections(report: RunReport) -> list[str]:
-    n = report.connections
-    figures = _figures(report.syn_rtt_us)
-    share, each = report.retrans_share_percent or 0.0, report.retrans_per_connection or 0.0
+    first = report.in_time
+    n, figures = first.connections, _figures(first.syn_rtt_us)
+    share, each = first.retrans_share_percent or 0.0, first.retrans_per_connection or 0.0
     return [
-        f"=== Time (ms) to Nth connection establishment for first {report.milestones[-1].n} connections:",
+        f"=== Time (ms) to Nth connection establishment for first {n} connections:",
         f"=== {'N':>7} {'T(ms)':>7} {'CPS':>7}",
         *(f"=== {m.n:>7} {m.t_ms:>7} {m.cps:>7}" for m in report.milestones),
         "",
@@ -97,7 +97,7 @@ def _connections(report: RunReport) -> list[str]:
         "",
         "###SYNRTT,"
         + ",".join(f"{key}:{value}" for key, value in zip(_KEYS, figures, strict=True))
-        + f",max:{report.syn_rtt_us.max or 0}",
+        + f",max:{first.syn_rtt_us.max or 0}",
         "",
         f"=== Percentage of connections with retransmits in the first {n} connections: {share:.4f}%",
         f"=== Average retransmit count per connection (excluding 0-retransmit cases): {each:.4f}",
