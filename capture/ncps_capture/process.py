@@ -2,9 +2,9 @@
 
 One idea: the parent owns the beginning and the end, the child owns everything between. The child answers to no
 signal a terminal sends to the whole group, only to its parent: it drains when told to, and leaves when the parent
-is gone. It wakes ten times a second, since frames in large batches cost a few per cent of what they cost one by
-one, and at every tick all it knows is outside it: rows in the spool, totals in shared memory. So killing it loses
-a tick and never the run. Knows nothing of clients, modes or reports.
+is gone. It wakes five times a second, since frames in large batches cost a few per cent of what they cost one by
+one, and at every tick all that is settled is outside it: rows in the spool, totals in shared memory. So killing it
+loses what is open and never the run. Knows nothing of clients, modes or reports.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from ncps_capture.pcapwrite import PcapWriter
 from ncps_capture.segments import HANDSHAKE, UNKNOWN, WIRE_FIELDS, Books, CaptureSpec, Handshakes
 from ncps_capture.spool import SpoolWriter, read_spool
 
-_TICK_S: Final = 0.1
+_TICK_S: Final = 0.2
 _DRAIN_TICK_S: Final = 0.02
 _HAND_OVER_S: Final = 2 * HAND_OVER_MS / 1000
 """Frames older than this have been read, if there was nothing left to read."""
-_QUIET_NS: Final = 100_000_000  # how far out of order the processors of this machine may hand frames over, amply
+_QUIET_NS: Final = 20_000_000  # how far out of order the processors of a machine may hand frames over, amply
 _READS_A_TICK: Final = 16  # full batches after which rows and counters are handed out although more is waiting
 _IGNORED: Final = (signal.SIGINT, signal.SIGTERM)
 _LAST_WORDS_S: Final = 30.0  # for settling and writing what is open at the end of a long run
