@@ -45,7 +45,23 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return INTERRUPTED
+    except Exception as error:
+        if os.environ.get("NCPS_TRACEBACK"):
+            raise
+        return _tell(_our_fault(error), args)
     return code
+
+
+def _our_fault(error: Exception) -> NcpsError:
+    """An error nobody foresaw, as one line a person can report."""
+    where = error.__traceback__
+    while where is not None and where.tb_next is not None:
+        where = where.tb_next
+    place = f" at {os.path.basename(where.tb_frame.f_code.co_filename)}:{where.tb_lineno}" if where else ""  # noqa: PTH119
+    return NcpsError(
+        f"a fault of this program: {type(error).__name__}: {error}{place}; "
+        "run again with NCPS_TRACEBACK=1 in the environment and report what it prints"
+    )
 
 
 def _is_dialect(args: Sequence[str]) -> bool:

@@ -179,7 +179,7 @@ class Monitor:
                 seen.pair_clocks()
                 self._warn(final=True)
                 return seen
-            wake = min(next_tick, *([end_at] if end_at else []), *([seen.record_start_ns] if warming else []))
+            wake = min([next_tick, *([end_at] if end_at else []), *([seen.record_start_ns] if warming else [])])
             self._crew.listen(min(SLICE_S, max(0, wake - now) / 1e9))
             self._notice(seen)
 

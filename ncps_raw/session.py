@@ -135,8 +135,9 @@ class _Session:
             )
             for text in (*load.notes, *load.remarks):
                 self._output.remark(text)
+            t0_ns = time.monotonic_ns()  # before the line opens: no connection is older than the run
             crew.go()
-            seen = monitor.watch(time.monotonic_ns())
+            seen = monitor.watch(t0_ns)
             crew.stop()
             workers = crew.finish(WORKER_PATIENCE_S)
             seen.pair_clocks()

@@ -308,7 +308,7 @@ def _problems(run: Run, tally: Tally, recorded: Measured, attempted: int) -> lis
     if wire.died is not None:
         out.append(f"the capture ended early ({wire.died}): what it did not see is unknown")
     missing = recorded.connections - recorded.matched
-    if recorded.connections and not recorded.matched:
+    if recorded.connections and not recorded.matched and wire.died is None:
         out.append(
             f"none of {recorded.connections} connections was found among {wire.books.attempts} captured attempts on "
             f"{wire.interface}: is it the interface they use?"

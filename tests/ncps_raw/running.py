@@ -2,9 +2,7 @@
 
 import contextlib
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -64,7 +62,7 @@ class Server:
         assert "listening" in self.said, self.said + self.process.stderr.read()
 
     def stop(self) -> dict[str, Any]:
-        self.process.send_signal(signal.SIGTERM)
+        self.process.terminate()
         code, out, err = finish(self.process)
         assert code == 0, err
         return report(out)
@@ -76,9 +74,8 @@ def serving(port: int, *arguments: str, before: Sequence[str] = ()) -> Iterator[
     try:
         yield server
     finally:
-        if server.process.poll() is None:
-            server.process.kill()
-        server.process.communicate()
+        if server.process.returncode is None:
+            server.stop()
 
 
 def until(condition: Callable[[], Any], what: str) -> Any:
@@ -116,10 +113,14 @@ def alive(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists() and "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
 
 
-def leftovers() -> set[str]:
-    """Scratch folders and shared memory of this program that exist now."""
-    places = [*Path(os.environ.get("TMPDIR", "/tmp")).glob("ncps-*"), *Path("/dev/shm").glob("*")]
-    return {str(path) for path in places if "ncps-" in path.name or path.name.startswith(("pym", "psm", "sem"))}
+def shared_memory_of_the_dead() -> list[str]:
+    """Files of Python's shared memory whose process is gone; their names begin with its number."""
+    left = []
+    for path in Path("/dev/shm").glob("pym*"):
+        found = re.match(r"pymp?-(\d+)-", path.name)
+        if found and not Path(f"/proc/{found[1]}").exists():
+            left.append(path.name)
+    return left
 
 
 def time_waits(first: int, last: int) -> list[str]:

@@ -1,6 +1,7 @@
 """Whole runs as a person makes them: server, client and capture as processes, judged by what they print and leave."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,10 +18,10 @@ from running import (
     capturing,
     children,
     finish,
-    leftovers,
     report,
     run,
     serving,
+    shared_memory_of_the_dead,
     start,
     time_waits,
     until,
@@ -35,15 +36,19 @@ def port() -> int:
 
 
 @pytest.fixture(autouse=True)
-def nothing_left() -> Iterator[None]:
-    before = leftovers()
-    yield
-    assert leftovers() <= before
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of its own for whatever a run puts down; it must be empty in the end, and no shared memory left."""
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    yield folder
+    assert list(folder.iterdir()) == []
+    assert shared_memory_of_the_dead() == []
 
 
-def books_balance(figures: dict) -> None:
+def books_balance(figures: dict, problems: int = 0) -> None:
     assert figures["attempted"] == figures["established"] + figures["failed"] + figures["unfinished"]
-    assert figures["problems"] == []
+    assert len(figures["problems"]) == problems, figures["problems"]
 
 
 # ---- clean runs ------------------------------------------------------------------------------------------------
@@ -70,7 +75,7 @@ def test_a_thousand_clean_connections_agree_everywhere(port: int, host: str, mod
     assert made["dropped_by_capture"] == 0
     assert made["syn_retrans"] == made["synack_retrans"] == made["syn_repeats"] == 0
     assert made["syn_rtt_us"]["n"] == made["path_rtt_us"]["n"] == 1000
-    assert made["capture"]["attempts"] == made["capture"]["claimed"] == 1000
+    assert made["capture"]["books"]["attempts"] == made["capture"]["claimed"] == 1000
     assert made["rx_gbps"] is not None
     assert time_waits(port, port + 1) == []
 
@@ -95,7 +100,7 @@ def test_the_demo_shows_rows_and_a_joined_report() -> None:
     assert code == 0, err
     assert "Traceback" not in err
     assert "wire" in out
-    assert "matched" in out
+    assert "handshake found for" in out
 
 
 def test_without_the_right_to_capture_the_run_goes_on_and_says_what_would_help(port: int) -> None:
@@ -164,7 +169,8 @@ def test_the_run_survives_its_capture_process(port: int) -> None:
             *("--format", "jsonl"),
         )
         assert client.stdout is not None
-        client.stdout.readline()
+        for _ in range(5):
+            client.stdout.readline()
         pid = until(lambda: capturing(client.pid), "the capture process holds a packet socket")
         os.kill(pid, signal.SIGKILL)
         until(lambda: '"kernel"' in client.stdout.readline(), "rows with the kernel's figures")
@@ -173,7 +179,8 @@ def test_the_run_survives_its_capture_process(port: int) -> None:
     assert code == 0, err
     assert "signal 9" in err
     figures = report(out.splitlines()[-1])
-    books_balance(figures)
+    books_balance(figures, problems=1)
+    assert "signal 9" in figures["problems"][0]
     assert figures["capture"]["died"] is not None
     assert figures["dropped_by_capture"] is None
     assert figures["established"] > 0
@@ -198,18 +205,17 @@ def established(port: int) -> int:
     return sum(line.split()[2].endswith(f":{port:04X}") and line.split()[3] == "01" for line in lines)
 
 
-def test_a_killed_client_leaves_no_load_behind(port: int) -> None:
+def test_a_killed_client_leaves_no_load_behind(port: int, scratch: Path) -> None:
     with serving(port, "-b", "127.0.0.1"):
         client = start("client", "127.0.0.1", "-p", str(port), "-r", "2", "-N", "20", "-i", "0.1")
         assert client.stdout is not None
         client.stdout.readline()
         family = children(client.pid)
-        folders = leftovers()
         client.kill()
         client.communicate()
         until(lambda: not any(alive(pid) for pid in family), "the end of workers and capture")
-    for folder in folders:  # nobody was left to remove it
-        subprocess.run(["rm", "-rf", folder], check=True)
+    (folder,) = scratch.glob("ncps-*")
+    shutil.rmtree(folder)  # nobody was left to do it
 
 
 def test_rows_reach_a_pipe_at_once(port: int) -> None:
@@ -269,8 +275,7 @@ def test_a_refused_port_is_seen_on_the_wire(port: int) -> None:
     )
     figures = report(out)
     assert code == 1
-    assert figures["capture"]["attempts"] == figures["attempted"]
-    assert any("refused" in identity for identity in figures["capture"]["identities"])
+    assert figures["capture"]["books"]["attempts"] == figures["capture"]["books"]["refused"] == figures["attempted"]
 
 
 @pytest.mark.parametrize(
@@ -322,15 +327,14 @@ def test_a_file_limit_of_64_is_clamped_and_said(port: int) -> None:
 def test_a_range_of_50_local_ports_is_explained_once_and_waited_out(port: int) -> None:
     script = (
         "ip link set lo up; echo 20000 20049 > /proc/sys/net/ipv4/ip_local_port_range; "
-        f"{NCPS} server -b 127.0.0.1 -p {port} -r 1 -t 3s --format json > /dev/null 2>&1 & "
+        f"{NCPS} server -b 127.0.0.1 -p {port} -r 1 --format json > /dev/null 2>&1 & "
         f"until grep -q ':{port:04X} 00000000:0000 0A' /proc/net/tcp; do :; done; "
-        f"{NCPS} client 127.0.0.1 -p {port} -r 1 -N 100 --hold 200ms -t 1s --no-capture --format json"
+        f"{NCPS} client 127.0.0.1 -p {port} -r 1 -N 100 --hold 200ms -t 1s --no-capture --format json; kill $!; wait"
     )
     done = subprocess.run(
         ["unshare", "-n", "sh", "-c", script], capture_output=True, text=True, check=False, timeout=60
     )
     figures = report(done.stdout)
-    assert done.returncode == 0
     assert len(done.stderr.splitlines()) == 1
     assert "EADDRNOTAVAIL" in done.stderr
     assert "50 local ports" in done.stderr
