@@ -126,17 +126,18 @@ def _device(name: str, ethernet: bool) -> int:
 
 def _configuration(side: Side, other: Side, ethernet: bool) -> str:
     device = side.device
-    lines = [
-        "link set lo up",
+    lines = ["link set lo up"]
+    if ethernet:
+        lines.append(f"link set {device} address {side.mac}")
+    lines += [
         f"link set {device} addrgenmode none",
-        f"addr add {side.ipv4} peer {other.ipv4} dev {device}",
-        f"addr add {side.ipv6} peer {other.ipv6} dev {device} nodad",
         # Bursts wait here and are not lost before the relay has seen them.
         f"link set {device} txqueuelen 10000",
+        # Up before the addresses: the other way round IPv6 makes its routes some time later.
+        f"link set {device} up",
+        f"addr add {side.ipv4} peer {other.ipv4} dev {device}",
+        f"addr add {side.ipv6} peer {other.ipv6} dev {device} nodad",
     ]
-    if ethernet:
-        lines += [f"link set {device} address {side.mac}"]
-    lines += [f"link set {device} up"]
     if ethernet:
         lines += [
             f"neigh replace {address} lladdr {other.mac} nud permanent dev {device}"
@@ -186,7 +187,7 @@ def leftovers() -> list[str]:
     out = []
     for name in names:
         match = _NAME.fullmatch(name)
-        if match and match[2] != _began(int(match[1])):
+        if match and not _lives(int(match[1]), match[2]):
             out.append(name)
     return out
 
@@ -200,11 +201,22 @@ def sweep() -> list[str]:
 
 def _began(pid: int) -> str:
     """When a process began, in clock ticks since boot (proc_pid_stat(5), field 22); empty if there is none."""
+    return _stat(pid)[19]
+
+
+def _lives(pid: int, began: str) -> bool:
+    # One that has ended stays in the table until its parent has asked for it, which it may never do.
+    stat = _stat(pid)
+    return stat[19] == began and stat[0] not in ("Z", "X")
+
+
+def _stat(pid: int) -> list[str]:
+    """Fields 3 and following of /proc/PID/stat."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return ""
-    return text.rpartition(")")[2].split()[19]
+        return [""] * 50
+    return text.rpartition(")")[2].split()
 
 
 # ---- being in a namespace --------------------------------------------------------------------------------------
