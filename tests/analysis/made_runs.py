@@ -211,3 +211,10 @@ def none_established(n: int = 20, **changes) -> Made:
     records, handshakes = rows(n)
     fail(records, handshakes, np.arange(n))
     return finish(records, handshakes, **changes)
+
+
+def unknown_rtt() -> Made:
+    """A run of which neither a capture nor the kernel can tell a round trip."""
+    records, _ = rows(50)
+    records["kernel_rtt_us"] = NO_KERNEL_RTT
+    return finish(records, None, kernel_rtt=False, capture_problem="no right to capture: try\nas root")

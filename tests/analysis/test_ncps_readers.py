@@ -11,45 +11,9 @@ import math
 import re
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pytest
-from made_runs import MONOTONIC, S, clean, finish, interval, lossy, none_established, rows
-from ncps_analysis.model import InTime
-from ncps_analysis.records import NO_KERNEL_RTT
-from ncps_analysis.render import ncps
-
-NCPS_ITSELF = """\
-   T(sec)        N   Pend   Failed   IOFail   Conn/s  Close/s RXkbyte/s TXkbyte/s  RT/i    c0/i c0rtt/i    cR/i  cRrtt/i\x20
-    1.002        7   1593        0        0  69065.9  69058.9   69062.9   69065.9     0   69204   12888       0        0\x20
-    2.002       14   1586        0        0  69987.0  69980.0   69978.0   69984.0   606   69381   12962     606   161224 REP
-
-=== CMDLINE: ./ncps2 -c 10.1.0.5 -wt 5 -t 15
-
-=== VERSION 1.5
-
-###RXGBPS 0.45
-###TXGBPS 0.45
-
-=== Time (ms) to Nth connection establishment for first 556947 connections:
-===       N   T(ms)     CPS
-===  100000    1678   59594
-===  556947   10002   55683
-
-###ENDCPS 55683
-
-###CPS,100000:1678,556947:10002
-
-=== SYN RTT (us) stats for first 556947 connections:
-===      P25   Median     Mean      P75      P90      P95      P99    P99.9   P99.99
-===     2342     4441    15996    13249    24443    38198    79657  1038000  1057000
-
-###SYNRTT,25:2342,Median:4441,Mean:15996,75:13249,90:24443,95:38198,99:79657,99.9:1038000,99.99:1057000
-
-=== Percentage of connections with retransmits in the first 556947 connections: 1.7278%
-=== Average retransmit count per connection (excluding 0-retransmit cases): 1.0138
-
-###REXMIT,rtconnpercentage:1.7278,rtperconn:1.0138
-"""  # noqa: E501 - as it is printed
+from made_runs import MONOTONIC, S, clean, finish, interval, lossy, none_established, unknown_rtt
+from ncps_output import NCPS_ITSELF, printed
 
 # ---- the reader of rows and ### lines -----------------------------------------------------------------------------
 
@@ -158,51 +122,7 @@ def test_the_readers_use_the_first_match_only_and_need_truly_empty_lines_and_int
         read_tables(NCPS_ITSELF.replace("rtperconn:1.0138", "rtperconn:none"))
 
 
-def test_our_rows_and_header_are_ncps_to_the_character():
-    header, first, second = NCPS_ITSELF.split("\n")[:3]
-    assert ncps.header() == header
-    assert ncps.row(replace(interval(1.002), established=69_065.9, closed=69_058.9)) == first
-    repeated = interval(
-        2.002, open_now=14, pending=1586, established=69_987, closed=69_980, rx_bytes=69_978_000, tx_bytes=69_984_000,
-        retransmits=606, clean=69_381, clean_rtt_us=12_962, repeated=606, repeated_rtt_us=161_224, ports_wrapped=True,
-    )  # fmt: skip
-    assert ncps.row(repeated) == second
-
-
-def test_our_report_is_ncps_to_the_character_where_ncps_speaks():
-    """The same figures in: the lines of NCPS out, each once and in order."""
-    made = lossy(1000, command_line="./ncps2 -c 10.1.0.5 -wt 5 -t 15", version="1.5")
-    report = replace(
-        made.report(),
-        rx_gbps=0.451,
-        tx_gbps=0.449,
-        milestones=tuple(
-            replace(made.report().milestones[0], n=n, t_ms=t) for n, t in ((100_000, 1678), (556_947, 10_002))
-        ),
-        in_time=InTime(556_947, replace(
-            made.report().syn_rtt_us,
-            p25=2342, p50=4441, mean=15996.9, p75=13249, p90=24443, p95=38198, p99=79657, p99_9=1038000, p99_99=1057000,
-            max=4_057_000,
-        ), retrans_share_percent=1.72784, retrans_per_connection=1.01376),
-    )  # fmt: skip
-    expected = NCPS_ITSELF[NCPS_ITSELF.index("\n\n") + 1 :].rstrip("\n")
-    ours = ncps.report(report)
-    ncps_part = ours[: ours.index("\n", ours.index("###REXMIT"))]
-    assert ncps_part.replace(",max:4057000", "") == expected
-
-
 # ---- our output, through both readers --------------------------------------------------------------------------------
-
-
-def printed(report, intervals=()) -> str:
-    lines = [ncps.header(), *(ncps.row(row) for row in intervals)] if intervals else []
-    return "\n".join([*lines, ncps.report(report)]) + "\n"
-
-
-def unknown_rtt():
-    records, _ = rows(50)
-    records["kernel_rtt_us"] = NO_KERNEL_RTT
-    return finish(records, None, kernel_rtt=False, capture_problem="no right to capture: try\nas root")
 
 
 ROWS = [interval(t + 0.002, retransmits=None if t == 2 else t) for t in range(1, 6)]
@@ -281,15 +201,6 @@ def test_the_marker_for_used_ports_is_harmless():
     assert printed(RUNS["clean"], marked).split("\n")[1].endswith("0 REP")
 
 
-def test_unknown_figures_of_a_row_are_numbers_for_the_readers():
-    unknown = replace(
-        ROWS[0], seconds=0.0, retransmits=None, clean=None, clean_rtt_us=None, repeated=None, repeated_rtt_us=None
-    )
-    tokens = ncps.row(unknown).split()
-    assert [float(token) for token in tokens[5:]] == [0.0] * 9
-    assert len(tokens) == 14
-
-
 def test_no_connections_has_the_line_of_ncps_and_no_figures():
     text = printed(none_established().report(), ROWS)
     assert "\n\n!!!NO CONNECTIONS WERE ESTABLISHED!!!\n\n" in text
@@ -299,40 +210,3 @@ def test_no_connections_has_the_line_of_ncps_and_no_figures():
     assert len(metrics.rates) == 5
     assert set(read_tables(text)) == {"cmd", "thread_count", "version", "received", "sent"}
     assert "###ERROR,ECONNREFUSED:20" in text
-
-
-@pytest.mark.parametrize("name", RUNS)
-def test_first_n_connections_are_the_same_n_everywhere(name):
-    text = printed(RUNS[name], ROWS)
-    counts = set(re.findall(r"first (\d+) connections", text))
-    assert counts == {str(RUNS[name].in_time.connections)} == {re.search(r"###CPS,.*?(\d+):\d+$", text, re.M)[1]}
-
-
-def test_only_late_connections_are_none_for_ncps_and_measured_all_the_same():
-    text = printed(lossy(1000, record_start_ns=MONOTONIC + S, end_ns=MONOTONIC + S + 1).report())
-    assert "!!!NO CONNECTIONS WERE ESTABLISHED!!!" in text
-    assert "recorded:11,late:11" in text
-    assert "###CONNECT,n:11," in text
-
-
-def test_new_lines_say_what_ncps_cannot():
-    text = printed(lossy(1000, interrupted="SIGTERM", wire={"dropped": None}, attempted=1001).report())
-    assert "\n###SOURCE,rtt:wire,retransmits:wire\n" in text
-    assert "\n###CAPTURE,interface:lo,packets:2000,dropped:unknown,matched:1.0000\n" in text
-    assert (
-        "\n###BOOKS,attempted:1001,established:989,failed:10,unfinished:1,notstarted:0,iofailed:0,recorded:989,late:0\n"
-        in text
-    )
-    assert "\n###RETRANS,syn:12,synrepeats:12,synack:0\n" in text
-    assert "\n###INTERRUPTED,SIGTERM\n" in text
-    assert re.search(r"\n###PROBLEM,the books do not balance", text)
-    assert re.search(r"\n###PATHRTT,n:989,min:20,25:22,Median:24,Mean:24,.*,99.99:29,max:29\n", text)
-    assert ",max:2000029\n" in text
-    assert "###NOCAPTURE,no right to capture: try as root\n" in printed(unknown_rtt().report())
-    assert "###SOURCE,rtt:unknown,retransmits:unknown\n" in printed(unknown_rtt().report())
-
-
-def test_almost_all_is_not_all():
-    records, handshakes = rows(100_000, every_ns=100_000)
-    text = printed(finish(records, np.delete(handshakes, 7)).report())
-    assert ",matched:0.9999\n" in text
