@@ -168,12 +168,13 @@ def test_what_the_kernel_could_not_hand_over_is_counted(server: socket.socket) -
     source.close()
 
 
-class _Counting:
-    """Stands in for a handle whose drop counter is at the end of its 32 bits."""
+class _Handle:
+    """Stands in for a handle of libpcap: one frame for every byte in a pipe, and drop counts as told."""
 
-    def __init__(self, *drops: int) -> None:
+    def __init__(self, *drops: int, queued: bytes = b"") -> None:
         self.drops = list(drops)
-        self.reading = os.pipe()[0]
+        self.reading, self.writing = os.pipe()
+        os.write(self.writing, queued)
 
     def getfd(self) -> int:
         return self.reading
@@ -181,12 +182,32 @@ class _Counting:
     def stats(self) -> tuple[int, int, int]:
         return (7, self.drops.pop(0), 7)
 
+    def next_batch(self, _: int) -> tuple[bytes, bytes]:
+        frames = os.read(self.reading, 99)
+        return frames, b"".join(np.array([1, 2, i, 1], "=u4").tobytes() for i in range(len(frames)))
+
+    def close(self) -> None:
+        os.close(self.reading)
+        os.close(self.writing)
+
 
 def test_the_drop_counter_starts_anywhere_and_wraps() -> None:
-    handle = _Counting(0xFFFFFFFE, 0xFFFFFFFE, 0xFFFFFFFF, 3)
-    source = LiveSource(handle, "x0", 1, "", None)
+    source = LiveSource(_Handle(0xFFFFFFFE, 0xFFFFFFFE, 0xFFFFFFFF, 3), "x0", 1, "", None)
     assert [source.dropped() for _ in range(3)] == [0, 1, 5]
-    os.close(handle.reading)
+    source.close()
+
+
+def test_what_was_queued_before_opening_was_done_is_thrown_away() -> None:
+    handle = _Handle(0, queued=b"old")
+    source = LiveSource(handle, "x0", 1, "", None)
+    assert source.batch(0) is None
+    os.write(handle.writing, b"new")
+    batch = source.batch(0)
+    assert batch is not None
+    assert batch.data.tobytes() == b"new"
+    assert batch.t_ns.tolist() == [1_000_002_000] * 3
+    assert batch.first_frame == 1
+    source.close()
 
 
 @pytest.mark.capture
