@@ -114,6 +114,7 @@ def _setup(plan: ClientPlan, target: net.Target, loops: Sequence[int]) -> Client
         reconnect=plan.reconnect,
         abortive=plan.close == "rst",
         drain_ns=DRAIN_NS,
+        local_ends=plan.capture != "off",  # the join with the packets is what needs them
         loops=tuple(
             ClientLoop(
                 index=loop,

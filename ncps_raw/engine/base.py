@@ -101,6 +101,7 @@ class ClientSetup:
     abortive: bool
     drain_ns: int  # how long after the end connections under way may finish
     loops: tuple[ClientLoop, ...]
+    local_ends: bool = True  # whether anything will use the local port of a record: if not, it stays 0 (unknown)
 
 
 @dataclass(frozen=True)

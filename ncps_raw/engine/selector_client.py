@@ -107,6 +107,7 @@ class SelectorClient:
         "_held_number",
         "_hold_ns",
         "_inbox",
+        "_local_ends",
         "_loops",
         "_paths",
         "_payload",
@@ -137,6 +138,7 @@ class SelectorClient:
         self._hold_ns = setup.hold_ns
         self._reconnect = setup.reconnect
         self._abortive = setup.abortive
+        self._local_ends = setup.local_ends
         self._size = setup.size
         self._payload = memoryview(bytes(setup.size))
         self._inbox = bytearray(setup.size)
@@ -330,7 +332,7 @@ class SelectorClient:
 
     def _know_local_end(self, slot: Slot) -> None:
         """Which address and port the system chose: asked only where the plan does not say."""
-        if not slot.lport or len(self._binds) > 1 or not len(self._paths):
+        if (self._local_ends and (not slot.lport or len(self._binds) > 1)) or not len(self._paths):
             here, lport = local_name(slot.sock)
             if lport:  # a socket that could not be bound has neither
                 slot.lport = lport
