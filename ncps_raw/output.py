@@ -20,6 +20,8 @@ from ncps_analysis.render import ncps as ncps_view
 from ncps_analysis.render import text as text_view
 from ncps_capture.errors import FileFault
 
+from ncps_raw import colour
+
 
 @dataclass(frozen=True)
 class _View:
@@ -47,6 +49,7 @@ class Output:
         self._began = False
         self._gone = False
         self._file: TextIO = sys.stdout
+        self._coloured = format_ == "text" and path is None and sys.stdout is not None and colour.wanted(sys.stdout)
         if path is not None:
             try:
                 self._file = open(path, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - closed by __exit__
@@ -76,6 +79,8 @@ class Output:
     def report(self, report: RunReport) -> None:
         """The final report; its text ends with one line end."""
         text = self._view.report(report)
+        if self._began and self._view.header is text_view.interval_header:
+            text = "\n" + text
         self._write(text if text.endswith("\n") else text + "\n")
 
     def say(self, text: str) -> None:
@@ -93,7 +98,10 @@ class Output:
         if self._gone or self._file is None:
             return
         try:
-            self._file.write(text)
+            if self._coloured:
+                colour.show(text, self._file)
+            else:
+                self._file.write(text)
             self._file.flush()
         except BrokenPipeError:
             self._gone = True  # the reader has left: the run itself goes on to its end and cleans up
