@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ncps_capture.rows import join, pick
 from ncps_capture.segments import (
     ACK,
     ANSWERED,
@@ -293,7 +294,7 @@ def _rows(read: _Tuple, segments: Segments, order_ns: Ints) -> Handshakes:
     t = segments["t_ns"].tolist()
     order = order_ns.tolist()
     first = np.array([part.first for part in read.rounds], np.int64)
-    rows = rows_of_syns(segments[first], order_ns[first])
+    rows = rows_of_syns(pick(segments, first), order_ns[first])
     for row, part in zip(rows, read.rounds, strict=True):
         repeats = len(part.syns) - 1
         row["t_syn_last_ns"] = t[part.syns[-1]]
@@ -326,9 +327,9 @@ def _rows(read: _Tuple, segments: Segments, order_ns: Ints) -> Handshakes:
         if order[decision] - t[decision] != order[part.first] - t[part.first]:
             row["flags"] |= F_CLOCK_STEP  # D13
     lone = np.array([part.first for part in read.lone], np.int64)
-    answers = rows_of_synacks(segments[lone], order_ns[lone])
+    answers = rows_of_synacks(pick(segments, lone), order_ns[lone])
     answers["dup_synack"] = [min(part.dup_synack, _COUNT_MAX) for part in read.lone]
-    out = np.concatenate((rows, answers))
+    out = join((rows, answers))
     judge(out)
     return out
 

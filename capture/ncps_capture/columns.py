@@ -24,6 +24,7 @@ from ncps_capture.attempts import (
     rows_of_syns,
     settle_tuple,
 )
+from ncps_capture.rows import join, pick
 from ncps_capture.segments import (
     ACK,
     ANSWERED,
@@ -81,7 +82,7 @@ def _join(size: int, parts: list[tuple[Ints, Settled]]) -> Settled:
     for which, part in parts:
         owner[which] = np.where(part.owner == NOBODY, NOBODY, part.owner + base)
         base += len(part.rows)
-    rows = np.concatenate([part.rows for _, part in parts])
+    rows = join([part.rows for _, part in parts])
     return Settled(rows, np.concatenate([part.ready_ns for _, part in parts]), owner)
 
 
@@ -94,7 +95,7 @@ def _hand_over(
     parts = []
     for mine in np.split(which, np.flatnonzero(ids[1:] != ids[:-1]) + 1):
         alone = bool(tuples.alone[mine[0]])
-        parts.append((mine, settle_tuple(segments[mine], order_ns[mine], tuples.reverse[mine], alone, window_ns)))
+        parts.append((mine, settle_tuple(pick(segments, mine), order_ns[mine], tuples.reverse[mine], alone, window_ns)))
     return parts
 
 
@@ -142,15 +143,17 @@ class _Keyed:
 
     def _find_copies(self, same_run: Bools, window_ns: int) -> None:
         """D2 for neighbours. Three or more segments close together that are not all copies are for the slow way."""
-        sight = self._segments[self.place]
+        segments, place = self._segments, self.place
+        self.row_copy = np.zeros(len(place), np.bool_)
+        self._row_near = np.zeros(len(place), np.bool_)
         near = same_run & (self.row_order[1:] - self.row_order[:-1] < window_ns) & (self.row_class[1:] != _REFUSALS)
-        copy = near & (sight["ttl"][1:] <= sight["ttl"][:-1])
-        if copy.any():
-            for name in ("flags", "seq", "ack", "tsval", "ip_ident", "payload"):
-                copy &= sight[name][1:] == sight[name][:-1]
-        self.row_copy = np.zeros(len(self.place), np.bool_)
+        if not near.any():
+            return
+        later, former = place[1:], place[:-1]
+        copy = near & (segments["ttl"][later] <= segments["ttl"][former])
+        for name in ("flags", "seq", "ack", "tsval", "ip_ident", "payload"):
+            copy &= segments[name][later] == segments[name][former]
         self.row_copy[1:] = copy
-        self._row_near = np.zeros(len(self.place), np.bool_)
         self._row_near[1:] = near & ~copy
 
     def _reduce(self, same_run: Bools) -> None:
@@ -218,7 +221,8 @@ class _Keyed:
         if self._collided:
             return np.unique(tuples.ids)
         asked = self.g_asked
-        crossed = np.intersect1d(self.g_ids[asked & self.g_client], self.g_ids[asked & ~self.g_client])
+        one_way, other_way = self.g_ids[asked & self.g_client], self.g_ids[asked & ~self.g_client]
+        crossed = np.intersect1d(one_way, other_way) if len(one_way) and len(other_way) else one_way[:0]
         return np.unique(
             np.concatenate((self.g_ids[self._odd], crossed, tuples.ids[tuples.alone], self._meeting_undecided()))
         )
@@ -248,7 +252,7 @@ class _Keyed:
 
     def _rounds(self, groups: Ints) -> tuple[Ints, Settled]:
         segments, place, start = self._segments, self.place, self.start[groups]
-        rows = rows_of_syns(segments[place[start]], self.row_order[start])
+        rows = rows_of_syns(pick(segments, place[start]), self.row_order[start])
         real = ~self.row_copy
         is_syn, is_answer = self.row_class == _SYNS, self.row_class == _ANSWERS
         syn_n = self._sum(is_syn & real)[groups]
@@ -305,7 +309,7 @@ class _Keyed:
     def _lone(self, groups: Bools) -> tuple[Ints, Settled]:
         which = np.flatnonzero(groups[self.row_group] & (self.row_class == _ANSWERS))
         first = which[~self.row_copy[which]]
-        rows = rows_of_synacks(self._segments[self.place[first]], self.row_order[first])
+        rows = rows_of_synacks(pick(self._segments, self.place[first]), self.row_order[first])
         owner = np.cumsum(~self.row_copy[which]) - 1  # a copy stands right behind what it copies
         rows["dup_synack"] = np.minimum(np.bincount(owner, minlength=len(first)) - 1, _COUNT_MAX)
         judge(rows)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ncps_capture.link import SUPPORTED, Bytes, Ints, be16, find_network
 from ncps_capture.network import CUT, FRAGMENT, ICMP, ICMPV6, MALFORMED, OK, TCP, Transport, ipv4, ipv6
+from ncps_capture.rows import join, pick
 from ncps_capture.segments import (
     ACK,
     BIT_OPTIONS_CUT,
@@ -80,9 +81,9 @@ def decode(batch: Batch, want_acks: bool = False) -> tuple[Segments, Books]:
         parts += _of_version(batch, data, version, rows, at, end[rows], found, network.vlan[rows], books, want_acks)
     if not parts:
         return np.zeros(0, SEGMENT), books
-    out = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    out = parts[0] if len(parts) == 1 else join(parts)
     if len(parts) > 1:
-        out = out[np.argsort(out["frame"], kind="stable")]
+        out = pick(out, np.argsort(out["frame"], kind="stable"))
     return out, books
 
 
@@ -191,7 +192,7 @@ def _read_tcp(out: Segments, data: Bytes, at: Ints, stop: Ints, ip_end: Ints, bo
         books.malformed += int(np.count_nonzero(wrong))
         books.syn_malformed += int(np.count_nonzero(wrong & _BARE_SYN[flags]))
         books.synack -= int(np.count_nonzero(wrong & _SYN_ACK[flags]))
-        out = out[~wrong]
+        out = pick(out, ~wrong)
     return out
 
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from ncps_capture.attempts import CENSORED_NS, NOBODY, Settled
 from ncps_capture.columns import settle_segments
 from ncps_capture.merge import books_of, merge_rows
+from ncps_capture.rows import join, pick
 from ncps_capture.segments import (
     ANSWERED,
     F_CENSORED,
@@ -84,7 +85,7 @@ class HandshakeTable:
         found = self._settled
         done = found.ready_ns < horizon
         over = self._waiting.expire(horizon)
-        rows = np.concatenate((found.rows[done], over)) if len(over) else found.rows[done]
+        rows = join((pick(found.rows, done), over))
         held = np.append(~done, True)[found.owner] & ((found.owner != NOBODY) | (self._order_ns >= horizon))
         self._keep(~done, held)
         self._set_aside(horizon - _SET_ASIDE_NS)
@@ -95,7 +96,7 @@ class HandshakeTable:
     def finish(self, end_ns: int) -> Handshakes:
         """All other rows, the capture having ended at ``end_ns``. The table is empty then."""
         self._refresh()
-        rows = np.concatenate((self._settled.rows, self._waiting.rows))
+        rows = join((self._settled.rows, self._waiting.rows))
         early = (rows["state"] == UNANSWERED) & (end_ns - rows["t_syn_last_ns"] < CENSORED_NS)
         rows["flags"][early] |= F_CENSORED
         for name, value in _totals(rows).items():
@@ -120,19 +121,21 @@ class HandshakeTable:
     def _refresh(self) -> None:
         if not self._new:
             return
-        segments = np.concatenate([part for part, _ in self._new])
+        segments = join([part for part, _ in self._new])
         order_ns = np.concatenate([part for _, part in self._new])
         self._new = []
-        again, again_ns = self._waiting.take(tuples_of_segments(segments).hashes)
-        self._segments = np.concatenate((self._segments, again, segments))
-        self._order_ns = np.concatenate((self._order_ns, again_ns, order_ns))
+        if len(self._waiting):
+            again, again_ns = self._waiting.take(tuples_of_segments(segments).hashes)
+            segments, order_ns = join((again, segments)), np.concatenate((again_ns, order_ns))
+        self._segments = join((self._segments, segments))
+        self._order_ns = np.concatenate((self._order_ns, order_ns))
         self._settled = settle_segments(self._segments, self._order_ns, self._window_ns)
 
     def _keep(self, rows: npt.NDArray[np.bool_], segments: npt.NDArray[np.bool_]) -> None:
         found = self._settled
         place = np.append(np.cumsum(rows) - 1, NOBODY)  # owner NOBODY, which is -1, finds itself at the end
-        self._segments, self._order_ns = self._segments[segments], self._order_ns[segments]
-        self._settled = Settled(found.rows[rows], found.ready_ns[rows], place[found.owner[segments]])
+        self._segments, self._order_ns = pick(self._segments, segments), self._order_ns[segments]
+        self._settled = Settled(pick(found.rows, rows), found.ready_ns[rows], place[found.owner[segments]])
 
     def _set_aside(self, horizon: int) -> None:
         found = self._settled
@@ -145,8 +148,8 @@ class HandshakeTable:
         going = np.zeros(len(found.rows), np.bool_)
         going[found.owner[waits]] = True
         place = np.cumsum(going) - 1
-        aside = Settled(found.rows[going], found.ready_ns[going], place[found.owner[waits]])
-        self._waiting.put(self._segments[waits], self._order_ns[waits], hashes[waits], aside)
+        aside = Settled(pick(found.rows, going), found.ready_ns[going], place[found.owner[waits]])
+        self._waiting.put(pick(self._segments, waits), self._order_ns[waits], hashes[waits], aside)
         self._keep(~going, ~waits)
 
 
@@ -159,19 +162,24 @@ class _Clock:
 
     def order(self, segments: Segments) -> Ints:
         """Times of the segments (in file order) plus all that was stepped back before each. int64, one a segment."""
-        sources = segments["source"]
-        t = segments["t_ns"]
-        out = np.empty(len(t), np.int64)
-        for source in np.unique(sources).tolist():
-            which = np.flatnonzero(sources == source)
-            mine = t[which]
-            last, shift = self._last.get(source, (UNKNOWN, 0))
-            before = np.concatenate(([mine[0] if last == UNKNOWN else last], mine[:-1]))
-            back = before - mine
-            shifts = shift + np.cumsum(np.where(back > _STEP_NS, back, 0))
-            out[which] = mine + shifts
-            self._last[source] = (int(mine[-1]), int(shifts[-1]))
-        self.shift_ns = self._last[int(sources[-1])][1]
+        sources, t = segments["source"], segments["t_ns"]
+        latest = int(sources[-1])
+        if (sources == latest).all():
+            out = self._order_of(latest, t)
+        else:
+            out = np.empty(len(t), np.int64)
+            for source in np.unique(sources).tolist():
+                which = sources == source
+                out[which] = self._order_of(source, t[which])
+        self.shift_ns = self._last[latest][1]
+        return out
+
+    def _order_of(self, source: int, t: Ints) -> Ints:
+        last, shift = self._last.get(source, (int(t[0]), 0))
+        back = np.concatenate(([last], t[:-1])) - t
+        shifts = shift + np.cumsum(np.where(back > _STEP_NS, back, 0))
+        self._last[source] = (int(t[-1]), int(shifts[-1]))
+        out: Ints = t + shifts
         return out
 
 

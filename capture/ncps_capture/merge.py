@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncps_capture.attempts import EARLY_NS, LIFE_NS, judge
+from ncps_capture.rows import join, pick
 from ncps_capture.segments import (
     ANSWERED,
     F_CENSORED,
@@ -54,14 +55,14 @@ def merge_rows(rows: Handshakes) -> Handshakes:
     order = np.lexsort(
         (rows["server_isn"], rows["isn"], tuples.reverse, rows["frame"], rows["source"], rows["t_order_ns"], tuples.ids)
     )
-    rows, ids, reverse = rows[order], tuples.ids[order], tuples.reverse[order]
+    rows, ids, reverse = pick(rows, order), tuples.ids[order], tuples.reverse[order]
     tangled = np.isin(ids, _tangled(rows, ids, reverse))
-    plain = rows[~tangled]
+    plain = pick(rows, ~tangled)
     parts = [plain]
     which = np.flatnonzero(tangled)
     cuts = np.flatnonzero(ids[which][1:] != ids[which][:-1]) + 1
-    parts += [_Merge(rows[mine], reverse[mine]).rows() for mine in np.split(which, cuts) if len(mine)]
-    return _numbered(np.concatenate(parts))
+    parts += [_Merge(pick(rows, mine), reverse[mine]).rows() for mine in np.split(which, cuts) if len(mine)]
+    return _numbered(join(parts))
 
 
 def _tangled(rows: Handshakes, ids: Words, reverse: npt.NDArray[np.bool_]) -> Words:
@@ -91,7 +92,7 @@ def _numbered(rows: Handshakes) -> Handshakes:
     first = np.concatenate((np.ones(1, np.bool_), ids[1:] != ids[:-1]))
     before = np.maximum.accumulate(np.where(first, count - attempt, 0))
     rows["attempt"][order] = np.where(attempt, count - before, 0)
-    return rows[np.lexsort((rows["frame"], rows["source"], rows["t_order_ns"]))]
+    return pick(rows, np.lexsort((rows["frame"], rows["source"], rows["t_order_ns"])))
 
 
 @dataclass(slots=True, eq=False)

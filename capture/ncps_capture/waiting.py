@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncps_capture.attempts import Settled
+from ncps_capture.rows import join, pick
 from ncps_capture.segments import HANDSHAKE, SEGMENT, Handshakes, Segments
 from ncps_capture.tuples import Words
 
@@ -37,11 +38,11 @@ class Waiting:
         all_hashes = np.concatenate((self._hashes, hashes))
         order = np.argsort(all_hashes, kind="stable")
         self._hashes = all_hashes[order]
-        self._segments = np.concatenate((self._segments, segments))[order]
+        self._segments = pick(join((self._segments, segments)), order)
         self._order_ns = np.concatenate((self._order_ns, order_ns))[order]
         self._owner = np.concatenate((self._owner, settled.owner + len(self.rows)))[order]
         self._ready_ns = np.concatenate((self._ready_ns, settled.ready_ns))
-        self.rows = np.concatenate((self.rows, settled.rows))
+        self.rows = join((self.rows, settled.rows))
 
     def take(self, hashes: Words) -> tuple[Segments, Ints]:
         """Segments and order times of the tuples with one of these hashes; they wait here no longer."""
@@ -57,7 +58,7 @@ class Waiting:
         np.add.at(edges, low, 1)
         np.add.at(edges, high, -1)
         chosen = np.cumsum(edges[:-1]) > 0
-        segments, order_ns = self._segments[chosen], self._order_ns[chosen]
+        segments, order_ns = pick(self._segments, chosen), self._order_ns[chosen]
         gone = np.zeros(len(self.rows), np.bool_)
         gone[self._owner[chosen]] = True
         self._drop(gone)
@@ -66,7 +67,7 @@ class Waiting:
     def expire(self, horizon_ns: int) -> Handshakes:
         """Rows that nothing can change once the capture's time has passed ``horizon_ns``."""
         over = self._ready_ns < horizon_ns
-        rows = self.rows[over]
+        rows = pick(self.rows, over)
         if len(rows):
             self._drop(over)
         return rows
@@ -74,6 +75,6 @@ class Waiting:
     def _drop(self, gone: Bools) -> None:
         keep = ~gone[self._owner]
         place = np.cumsum(~gone) - 1
-        self._segments, self._order_ns = self._segments[keep], self._order_ns[keep]
+        self._segments, self._order_ns = pick(self._segments, keep), self._order_ns[keep]
         self._hashes, self._owner = self._hashes[keep], place[self._owner[keep]]
-        self.rows, self._ready_ns = self.rows[~gone], self._ready_ns[~gone]
+        self.rows, self._ready_ns = pick(self.rows, ~gone), self._ready_ns[~gone]

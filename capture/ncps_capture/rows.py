@@ -1,0 +1,31 @@
+"""Rows of a structured array chosen and joined as blocks of bytes. Pure.
+
+It must not know what the fields mean. The one idea: numpy copies a record field by field (0.2 us a row here), but the
+same bytes seen as one opaque block 30 to 50 times faster; the dtypes of this floor hold no objects, so it is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Rows = npt.NDArray[np.void]
+
+
+def pick(rows: Rows, index: npt.NDArray[Any]) -> Rows:
+    """``rows[index]`` as a copy; ``index``: int or bool array, one-dimensional."""
+    out: Rows = _blocks(rows)[index].view(rows.dtype)
+    return out
+
+
+def join(parts: Sequence[Rows]) -> Rows:
+    """``np.concatenate(parts)`` of one dtype."""
+    out: Rows = np.concatenate([_blocks(part) for part in parts]).view(parts[0].dtype)
+    return out
+
+
+def _blocks(rows: Rows) -> Rows:
+    return np.ascontiguousarray(rows).view(np.dtype((np.void, rows.dtype.itemsize)))
