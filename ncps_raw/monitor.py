@@ -146,6 +146,8 @@ class Monitor:
         self._board = board
         self._crew = crew
         self._capture = capture
+        # A server's capture sees between SYN and SYN-ACK its own answer time: its rows keep the kernel's round trip.
+        self._wire_rows = plan.role == "client"
         self._interrupts = interrupts
         self._row = row
         self._say = say
@@ -159,7 +161,7 @@ class Monitor:
         end_at = None if plan.duration_ns is None else t0_ns + plan.duration_ns
         seen.pair_clocks()
         self._working = self._crew.working()
-        before = Sample(t0_ns, [0] * len(self._board.totals()), {} if self._capture else None)
+        before = Sample(t0_ns, [0] * len(self._board.totals()), {})
         next_tick = t0_ns + plan.interval_ns
         warming = plan.warmup_ns > 0
         while True:
@@ -197,8 +199,8 @@ class Monitor:
 
     def sample(self) -> Sample:
         """Totals now."""
-        capture = self._capture
-        return Sample(time.monotonic_ns(), self._board.totals(), capture.counters.read() if capture else None)
+        wire = self._capture.counters.read() if self._capture is not None and self._wire_rows else None
+        return Sample(time.monotonic_ns(), self._board.totals(), wire)
 
     def _notice(self, seen: Watched) -> None:
         """Processes that ended, and a person who asks for totals."""
