@@ -269,15 +269,15 @@ class _Merge:
         units = [i for i in attempt.rounds if rows["t_synack_ns"][i] != UNKNOWN] + attempt.answers
         if not units:
             return None
-        # Across a step of the clock only the order of rows is known, and a round's A is later than its first SYN.
-        answer = min(units, key=self._answer_at)
+        # A lone SYN-ACK inside a round would have decided it, so the order of rows is the order of their answers.
+        answer = min(units, key=self._at.__getitem__)
         chosen = rows[answer]
         lone = chosen["state"] == SYNACK_ONLY
-        before = [i for i in attempt.rounds if self._at[i] <= self._answer_at(answer)] or attempt.rounds[:1]
+        before = [i for i in attempt.rounds if self._at[i] <= self._at[answer]] or attempt.rounds[:1]
         for name in ("t_synack_ns", "server_isn", "rtt_ts_ns"):
             out[name] = chosen[name]
         out["t_syn_before_ns"] = rows["t_syn_last_ns"][before[-1]] if lone else chosen["t_syn_before_ns"]
-        if self._answer_at(answer) < self._at[attempt.rounds[0]]:
+        if self._at[answer] < self._at[attempt.rounds[0]]:
             out["t_syn_before_ns"] = UNKNOWN
         n = int(rows["synack_n"][units].sum())
         same = [i for i in units if rows["server_isn"][i] == chosen["server_isn"]]
@@ -286,13 +286,6 @@ class _Merge:
         _put(out, "synack_retrans", repeats)
         _put(out, "synack_isn_changed", n - repeats - 1)
         return answer
-
-    def _answer_at(self, i: int) -> int:
-        """Order time of a row's first SYN-ACK."""
-        row = self._rows[i]
-        if row["state"] == SYNACK_ONLY:
-            return self._at[i]
-        return self._at[i] + max(int(row["t_synack_ns"]) - int(row["t_syn_first_ns"]), 0)
 
 
 def _put(row: Handshakes, name: str, value: int) -> None:

@@ -343,6 +343,20 @@ def test_d13_a_step_of_the_clock_takes_the_rtt_of_what_was_open(story, state, st
     assert books_of(rows).clock_step == sum(stepped)
 
 
+def test_d13_an_answer_across_a_step_stays_the_answer_when_a_later_one_arrives_alone():
+    story = stack([synack(2_000_000), syn(0), synack(150), syn(300, 9)])
+    table = HandshakeTable()
+    parts = []
+    for batch in (story[:2], story[2:]):
+        table.add(batch)
+        parts.append(table.settle(T0 + 140 * MS))
+    parts.append(table.finish(T0 + 10 * SECOND))
+    rows = merge_rows(np.concatenate(parts))
+    assert rows.tolist() == table_of(list(story), end_ms=10_000).tolist()
+    assert (rows["t_synack_ns"][0], rows["synack_retrans"][0]) == (T0 + 2000 * SECOND, 1)
+    assert rows["flags"][0] == sg.F_CLOCK_STEP
+
+
 def test_d13_another_file_is_no_step():
     rows = table_of([syn(5000), synack(5001), syn(0, 8, source=1), synack(1, 8, source=1)])
     assert rows["flags"].tolist() == [sg.F_RTT_EXACT, sg.F_RTT_EXACT]
