@@ -325,13 +325,18 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
             sock.close()
 
 
-PLATFORMS = ("edges", "levels", "bare")
-"""Linux; a poller that knows levels only; that without TCP_INFO, as on macOS and Windows."""
+PLATFORMS = ("edges", "network", "levels", "bare")
+"""Linux on loopback; Linux where no connect is done at once; a poller that knows levels only; that without TCP_INFO,
+as on macOS and Windows."""
 
 
 def become(platform: str, patch: pytest.MonkeyPatch) -> None:
     """Let the engines of this process find what they would find on ``platform``."""
-    if platform != "edges":
+    for module in (selector_client, selector_server):
+        patch.setattr(module, "IDLE_S", 0.005)  # the tests wait for the end of each engine
+    if platform == "network":
+        patch.setattr(selector_client, "EAGER_CREDIT", -1)
+    if platform in ("levels", "bare"):
         for module in (selector_client, selector_server):
             patch.setattr(module, "make_poller", lambda: (LevelPoller(), False))
     if platform == "bare":

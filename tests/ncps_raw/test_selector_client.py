@@ -2,6 +2,7 @@
 
 import errno
 import itertools
+import select
 import socket
 import threading
 from collections import Counter
@@ -32,7 +33,7 @@ from ncps_analysis.records import (
 )
 from ncps_capture.segments import UNKNOWN
 
-from ncps_raw.engine import base
+from ncps_raw.engine import base, selector_client
 from ncps_raw.ports import ClientPorts
 
 HOUR = 3600 * SECOND
@@ -58,11 +59,11 @@ def wait(event: threading.Event) -> None:
 @pytest.mark.parametrize("mode", ["0", "1"])
 def test_records_counters_and_the_peer_agree(platform: str, mode: str) -> None:
     with peer(echo) as other, client(other.port, mode=mode, n=20) as running:
-        running.board.until_counted(base.ESTABLISHED, 300)
+        running.board.until_counted(base.ESTABLISHED, 150)
         records = running.stop()
     counts = running.board.totals()
     assert set(records["outcome"]) == {CLOSED}
-    assert len(records) == counts[base.ESTABLISHED] == counts[base.CLOSED] == counts[base.ATTEMPTED] >= 300
+    assert len(records) == counts[base.ESTABLISHED] == counts[base.CLOSED] == counts[base.ATTEMPTED] >= 150
     assert (records["start_ns"] <= records["connected_ns"]).all()
     assert (records["connected_ns"] <= records["closed_ns"]).all()
     assert (records["start_ns"] > 0).all()
@@ -200,20 +201,23 @@ def test_ages_count_from_the_connect_whatever_the_order_of_the_answers(platform:
 
 def test_a_disturbed_connection_does_not_delay_the_others(platform: str) -> None:
     """Its slot holds a later connection by the time its place in the order comes."""
-    numbers = itertools.count()
+    numbers, all_in = itertools.count(), threading.Event()
 
     def script(sock: socket.socket) -> None:
-        if next(numbers) == 0:
+        number = next(numbers)
+        if number == 1:
+            wait(all_in)
             sock.sendall(b"unexpected")
+        if number == 2:
+            all_in.set()
         to_the_end(sock)
 
-    with peer(script) as other, client(other.port, mode="0", n=2, hold_ns=SECOND // 4) as running:
-        running.board.until_counted(base.CLOSED, 3)
+    with peer(script) as other, client(other.port, mode="0", n=3, hold_ns=SECOND // 4) as running:
+        running.board.until_counted(base.CLOSED, 4)
         records = running.stop()
-    disturbed, rest = rows_of(records, IO_FAILED), rows_of(records, CLOSED)
-    assert len(disturbed) == 1
-    assert list(rest[:2]["connected_ns"]) == sorted(rest[:2]["connected_ns"])
-    assert rest[0]["connected_ns"] < disturbed[0]["closed_ns"] or rest[0]["closed_ns"] <= rest[1]["closed_ns"]
+    rest = rows_of(records, CLOSED)[:3]
+    assert len(rows_of(records, IO_FAILED)) == 1
+    assert list(rest["connected_ns"]) == sorted(rest["connected_ns"])
 
 
 @pytest.mark.parametrize("mode", ["0", "1"])
@@ -249,11 +253,34 @@ def test_an_end_together_with_the_answer_is_not_overlooked(platform: str) -> Non
         running.stop()
 
 
-def test_a_peer_that_speaks_and_leaves_at_once_is_not_overlooked(platform: str) -> None:
-    """Data and end may be there before the client has noticed that it is connected."""
-    with peer(lambda sock: sock.sendall(b"x")) as other, client(other.port, n=20, hold_ns=HOUR) as running:
-        running.board.until_counted(base.IO_FAILED, 100)
-        running.stop()
+def test_a_peer_that_has_spoken_and_left_before_the_first_look_is_not_overlooked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Connected, data and end then come as one event, and no further one tells of the end."""
+    become("network", monkeypatch)
+    gone = threading.Event()
+
+    class Late:
+        def __init__(self) -> None:
+            self._epoll = select.epoll()
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._epoll, name)
+
+        def poll(self, timeout: float, most: int) -> list[tuple[int, int]]:
+            wait(gone)
+            return self._epoll.poll(timeout, most)
+
+    def script(sock: socket.socket) -> None:
+        sock.sendall(b"x")
+        sock.shutdown(socket.SHUT_WR)
+        gone.set()
+        to_the_end(sock)
+
+    monkeypatch.setattr(selector_client, "make_poller", lambda: (Late(), True))
+    with peer(script) as other, client(other.port, hold_ns=HOUR, drain_ns=0, reconnect=False) as running:
+        (row,) = running.ended()
+    assert (row["outcome"], row["error"]) == (IO_FAILED, 0)
 
 
 # ---- failing conversations ----------------------------------------------------------------------------------------
@@ -367,14 +394,14 @@ def test_a_refused_connect_is_recorded_by_its_errno(platform: str) -> None:
 def test_an_absent_server_is_waited_for_without_spinning_and_found_at_once(platform: str) -> None:
     (port,) = free_ports(1)
     with client(port, n=20) as running:
-        running.board.until_counted(base.FAILED, 26)
+        running.board.until_counted(base.FAILED, 24)
         with server([port]):
             running.board.until_counted(base.ESTABLISHED, 100)
             records = running.stop()
     failed, good = rows_of(records, CONNECT_FAILED), rows_of(records, CLOSED)
     # A whole round fails, then pauses of 10, 20, 40, 80, 100, 100 ... ms between single tries.
     gaps = failed["start_ns"][20:] - failed["closed_ns"][19:-1]
-    assert len(gaps) >= 6
+    assert len(gaps) >= 4
     assert all(gap >= least * 1_000_000 for gap, least in zip(gaps, (10, 20, 40, 80, *[100] * 1000), strict=False))
     assert len(good) >= 100
     # Once one is established the pause is over: nobody waits for anything.
@@ -382,19 +409,16 @@ def test_an_absent_server_is_waited_for_without_spinning_and_found_at_once(platf
 
 
 def test_held_connections_do_not_keep_a_loop_from_looking_for_the_target(platform: str) -> None:
-    with peer(to_the_end) as other, client([other.port], mode="0", n=6, hold_ns=HOUR) as running:
-        running.board.until(lambda: running.board.total(base.ESTABLISHED) == 6, "all open")
+    """As many failures in a row as the loop has connections, while one of them lives for long."""
+    dead = free_ports(2)
+    with peer(to_the_end) as other, client([other.port, *dead], mode="0", n=2, hold_ns=HOUR) as running:
+        running.board.until_counted(base.ESTABLISHED, 2)
         running.stop()
-    (dead,) = free_ports(1)
-    with peer(to_the_end) as other, client([other.port, dead], mode="0", n=6, hold_ns=HOUR) as running:
-        # Half of the first round fails; the tries after it alternate, and each success is kept.
-        running.board.until(lambda: running.board.total(base.ESTABLISHED) == 6, "all open in spite of failures")
-        running.stop()
-    assert running.board.total(base.FAILED) >= 3
+    assert running.board.total(base.FAILED) >= 2
 
 
 def test_a_target_without_a_route_is_a_failed_connect(platform: str) -> None:
-    """240.0.0.0/4 is refused by the kernel's own route lookup."""
+    """The kernel refuses the broadcast address before any SYN."""
     with client(9, n=3, reconnect=False, address=("255.255.255.255", 0)) as running:
         records = running.ended()
     assert set(records["outcome"]) == {CONNECT_FAILED}
@@ -450,6 +474,7 @@ def test_a_local_port_in_use_is_not_started_and_not_blamed_on_the_target(platfor
     assert running.here(rows_of(records, CLOSED)[0]) == "127.0.0.1"
 
 
+@pytest.mark.parametrize("platform", ["edges"], indirect=True)
 def test_exhausted_local_ports_are_lived_with_and_taken_when_they_come_free(platform: str) -> None:
     local = free_ports(4)
     holders = [socket.socket() for _ in local[:3]]
@@ -559,7 +584,7 @@ def test_held_ones_are_closed_as_planned_at_the_end(platform: str) -> None:
 
 
 def test_without_reconnecting_each_connection_is_made_once_and_the_engine_ends(platform: str) -> None:
-    with peer(echo) as other, client(other.port, n=300, pending=10, reconnect=False) as running:
+    with peer(echo) as other, client(other.port, n=100, pending=10, reconnect=False) as running:
         records = running.ended()
-    assert list(records["outcome"]) == [CLOSED] * 300
-    assert len(other.seen) == running.board.total(base.ATTEMPTED) == 300
+    assert list(records["outcome"]) == [CLOSED] * 100
+    assert len(other.seen) == running.board.total(base.ATTEMPTED) == 100
