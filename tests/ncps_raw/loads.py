@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import random
 import socket
 import struct
 import threading
@@ -312,17 +314,24 @@ def reset(sock: socket.socket) -> None:
     sock.close()
 
 
+_candidates = itertools.cycle(range(10_000, 32_000))
+for _ in range(random.SystemRandom().randrange(22_000)):
+    next(_candidates)
+
+
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Ports that nothing uses now."""
+    """Ports that nothing uses now, below those that the system gives to connecting sockets.
+
+    A connect to a free port among the latter may be given that very port and meet itself.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    held = [socket.socket(family, socket.SOCK_STREAM) for _ in range(count)]
-    try:
-        for sock in held:
-            sock.bind((host, 0))
-        return [sock.getsockname()[1] for sock in held]
-    finally:
-        for sock in held:
-            sock.close()
+    found: list[int] = []
+    while len(found) < count:
+        port = next(_candidates)
+        with socket.socket(family, socket.SOCK_STREAM) as probe, contextlib.suppress(OSError):
+            probe.bind((host, port))
+            found.append(port)
+    return found
 
 
 PLATFORMS = ("edges", "network", "levels", "bare")
