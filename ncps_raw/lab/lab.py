@@ -68,6 +68,12 @@ class End:
         """Packets the device dropped by itself, so that the relay never saw them or nobody got them."""
         return namespaces.device_losses(self._side)
 
+    def signal(self, number: int) -> None:
+        """Send a signal to every process that runs here, the children of those started too."""
+        for pid in namespaces.processes_in(self.name):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
     def end_all(self) -> None:
         """End the programs started here and wait for them."""
         for process in self._running:

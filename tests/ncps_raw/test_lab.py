@@ -80,33 +80,36 @@ def test_every_fiftieth_first_syn_of_two_hundred() -> None:
 
 
 @pytest.mark.parametrize("ethernet", [False, True], ids=["tun", "tap"])
-@pytest.mark.parametrize("version", ["ipv4", "ipv6"])
-def test_a_connect_takes_both_delays_and_the_log_times_them(version: str, ethernet: bool) -> None:
-    network = Network.symmetric(10 * MS, ethernet=ethernet)
-    with Lab(network) as lab, listener(lab, getattr(lab.b, version)) as target:
-        before_ns = time.time_ns()
-        took_ns = connect_ns(lab, target)
-        after_ns = time.time_ns()
-    assert took_ns >= 20 * MS
-    log = lab.relay.log()
-    log = log[log["kind"] == SYN_KIND]
-    assert list(log["event"]) == [READ, WRITTEN]
-    assert before_ns < log["t_ns"][0] < log["t_ns"][1] < after_ns
-    assert log["sport"][0] == log["sport"][1] != target[1] == log["dport"][0]
+def test_a_connect_takes_both_delays_and_the_log_times_them(ethernet: bool) -> None:
+    with Lab(Network.symmetric(10 * MS, ethernet=ethernet)) as lab:
+        for number, address in enumerate((lab.b.ipv4, lab.b.ipv6), start=1):
+            with listener(lab, address) as target:
+                before_ns = time.time_ns()
+                assert connect_ns(lab, target) >= 20 * MS
+                after_ns = time.time_ns()
+                log = lab.relay.log()
+            log = log[log["kind"] == SYN_KIND]
+            assert list(log["event"]) == [READ, WRITTEN] * number
+            assert before_ns < log["t_ns"][-2] < log["t_ns"][-1] < after_ns
+            assert log["sport"][-2] == log["sport"][-1] != target[1] == log["dport"][-1]
 
 
-@pytest.mark.parametrize(
-    ("rule", "version", "expected"),
-    [
-        (Rule("reset", "syn"), "ipv4", errno.ECONNREFUSED),
-        (Rule("reset", "syn"), "ipv6", errno.ECONNREFUSED),
-        (Rule("unreachable", "syn", code=1), "ipv4", errno.EHOSTUNREACH),
-        (Rule("unreachable", "syn", code=3), "ipv6", errno.EHOSTUNREACH),
-    ],
-)
-def test_answers_of_the_path_are_believed(rule: Rule, version: str, expected: int) -> None:
-    with Lab(Network.symmetric(MS, rule)) as lab, client(lab, getattr(lab.b, version)) as it:
-        assert it.connect_ex((getattr(lab.b, version), 9000)) == expected
+def test_answers_of_the_path_are_believed() -> None:
+    rules = (
+        Rule("reset", "syn", port=1),
+        Rule("unreachable", "syn", port=2, code=1),
+        Rule("unreachable", "syn", port=3, code=3),
+    )
+    with Lab(Network.symmetric(MS, *rules)) as lab:
+        for address, port, expected in (
+            (lab.b.ipv4, 1, errno.ECONNREFUSED),
+            (lab.b.ipv6, 1, errno.ECONNREFUSED),
+            (lab.b.ipv4, 2, errno.EHOSTUNREACH),
+            (lab.b.ipv6, 3, errno.EHOSTUNREACH),
+        ):
+            with client(lab, address) as it:
+                assert it.connect_ex((address, port)) == expected
+        assert lab.relay.counters()["written.icmp"] >= 2
 
 
 def test_a_stall_holds_a_handshake_until_it_is_resumed() -> None:
@@ -124,20 +127,37 @@ def test_a_stall_holds_a_handshake_until_it_is_resumed() -> None:
         assert lab.relay.counters()["written.syn"] == 1
 
 
-def test_programs_run_at_their_end_and_end_with_the_lab() -> None:
+def test_programs_run_at_their_end_with_its_sysctls_and_end_with_the_lab() -> None:
     code = "import socket, sys; print([n for _, n in socket.if_nameindex()], flush=True); sys.stdin.read()"
-    with Lab(Network()) as lab:
-        process = lab.b.run([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert process.stdout.readline().strip() == "['lo', 'wan0']"
-        assert namespaces.processes_in(lab.b.name) == [process.pid]
-    assert process.returncode == -signal.SIGKILL
-
-
-def test_sysctls_are_set_before_anything_runs() -> None:
     with Lab(Network(), {"net.ipv4.tcp_timestamps": 0}, {"net.core.somaxconn": 7}) as lab:
         assert (lab.a.sysctl("net.ipv4.tcp_timestamps"), lab.b.sysctl("net.core.somaxconn")) == ("0", "7")
         lab.a.set_sysctl("net.ipv4.tcp_syn_retries", 2)
         assert lab.a.sysctl("net.ipv4.tcp_syn_retries") == "2"
+        one, other = (
+            lab.b.run([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            for _ in range(2)
+        )
+        for process in (one, other):
+            assert process.stdout is not None
+            assert process.stdout.readline().strip() == "['lo', 'wan0']"
+        assert sorted(namespaces.processes_in(lab.b.name)) == sorted([one.pid, other.pid])
+        lab.a.signal(signal.SIGTERM)  # nobody is there
+        os.kill(other.pid, signal.SIGUSR1)
+        assert other.wait() == -signal.SIGUSR1
+        assert one.poll() is None
+    assert one.returncode == -signal.SIGKILL
+
+
+def test_a_signal_reaches_whatever_runs_at_an_end() -> None:
+    code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(flush=True); input()'])"
+    with Lab(Network()) as lab:
+        process = lab.b.run([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert len(namespaces.processes_in(lab.b.name)) == 2
+        lab.b.signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+        assert process.stdout.read() == b""  # its child had the other end, and is gone too
 
 
 # ---- nothing is left behind ------------------------------------------------------------------------------------

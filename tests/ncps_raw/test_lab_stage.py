@@ -1,0 +1,62 @@
+"""Playing a scenario: what happens when its programs do not do their part. The scenarios have a test of their own."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from ncps_capture.errors import EnvironmentFault
+
+from ncps_raw.lab.scenario import read_scenario
+from ncps_raw.lab.stage import Outcome, Verdict, play, scenarios
+
+
+def test_every_file_is_a_scenario_and_says_what_it_is_about(root: Path) -> None:
+    found = scenarios()
+    names = [one.name for one in found]
+    assert names == sorted(path.stem for path in (root / "ncps_raw" / "lab" / "scenarios").glob("*.toml"))
+    assert len(names) == len(set(names)) >= 10
+    assert all(one.about.endswith(".") for one in found)
+
+
+def test_failures_are_the_expectations_that_do_not_hold() -> None:
+    verdicts = (Verdict(True, "a = 1: 1 against 1"), Verdict(False, "b = 1: 2 against 1"))
+    assert Outcome(verdicts, {}, "").failures() == "b = 1: 2 against 1"
+    assert Outcome(verdicts[:1], {}, "").failures() == ""
+
+
+# Stands for ``ncps``: a server that listens and reports, or does not; a client that reports nothing it should.
+PROGRAM = """
+import signal, sys
+if sys.argv[1] == "server":
+    if "--bad" in sys.argv:
+        sys.exit("ncps: no such option --bad")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(print("{}")))
+    print("ncps: listening", file=sys.stderr, flush=True)
+    signal.pause()
+if "--mute" in sys.argv:
+    sys.exit("ncps: I will not")
+print('{"failed": 0, "syn_rtt_us": {"n": null}}')
+"""
+
+
+@pytest.mark.namespaces
+def test_figures_of_all_sources_meet() -> None:
+    text = "[expect]\nfailed = 0\n'syn_rtt_us.n' = 'unknown'\n'at_a.attempts' = 0\nexit_code = 1\n'at_b.answered' = 0"
+    outcome = play(read_scenario("made", text), (sys.executable, "-c", PROGRAM))
+    assert outcome.failures() == "exit_code = 1: 0 against 1"
+    assert [verdict.holds for verdict in outcome.verdicts] == [True] * 5 + [False, True]
+
+
+@pytest.mark.namespaces
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("server = '--bad'", "the scenario's server has ended: ncps: no such option --bad"),
+        ("client = '--mute'", "the scenario's client gave no report: ncps: I will not"),
+        ("[sysctls.b]\n'net.no' = 1", "cannot set net.no to 1 in the lab"),
+    ],
+)
+def test_a_program_that_fails_is_told(line: str, said: str) -> None:
+    scenario = read_scenario("made", f"{line}\n[expect]\nfailed = 0")
+    with pytest.raises(EnvironmentFault, match=said):
+        play(scenario, (sys.executable, "-c", PROGRAM))
