@@ -55,7 +55,7 @@ def merge_rows(rows: Handshakes) -> Handshakes:
     order = np.lexsort(
         (rows["server_isn"], rows["isn"], tuples.reverse, rows["frame"], rows["source"], rows["t_order_ns"], tuples.ids)
     )
-    rows, ids, reverse = pick(rows, order), tuples.ids[order], tuples.reverse[order]
+    rows, ids, reverse = _with_late_answers(pick(rows, order), tuples.ids[order], tuples.reverse[order])
     tangled = np.isin(ids, _tangled(rows, ids, reverse))
     plain = pick(rows, ~tangled)
     parts = [plain]
@@ -63,6 +63,41 @@ def merge_rows(rows: Handshakes) -> Handshakes:
     cuts = np.flatnonzero(ids[which][1:] != ids[which][:-1]) + 1
     parts += [_Merge(pick(rows, mine), reverse[mine]).rows() for mine in np.split(which, cuts) if len(mine)]
     return _numbered(join(parts))
+
+
+def _with_late_answers(
+    rows: Handshakes, ids: Words, reverse: npt.NDArray[np.bool_]
+) -> tuple[Handshakes, Words, npt.NDArray[np.bool_]]:
+    """Add lone repeats of the answer to their round where nobody else can claim them: D6 in columns.
+
+    A listener whose queue is full makes one such repeat or more of every connection, too many to go tuple by tuple.
+    """
+    lone = rows["state"] == SYNACK_ONLY
+    if not lone.any():
+        return rows, ids, reverse
+    order = np.lexsort((lone, reverse, rows["isn"], ids))
+    same = np.ones(len(rows), np.bool_)
+    same[0] = False
+    for column in (ids, rows["isn"], reverse):
+        ordered = column[order]
+        same[1:] &= ordered[1:] == ordered[:-1]
+    start = np.maximum.accumulate(np.where(same, 0, np.arange(len(rows))))
+    head, rounds = order[start], np.bincount(start[~lone[order]], minlength=len(rows))[start]
+    asks_more = np.isin(ids, ids[rows["syn_len"] > 0])[order]  # data in a SYN: other numbers may answer it too
+    late = rows["t_order_ns"][order] - rows["t_order_ns"][head]
+    mine = (
+        lone[order] & (rounds == 1) & (rows["state"][head] == ANSWERED) & ~asks_more & (late >= 0) & (late <= LIFE_NS)
+    )
+    mine &= (rows["server_isn"][order] == rows["server_isn"][head]) & (rows["synack_isn_changed"][order] == 0)
+    to, extra = head[mine], order[mine]
+    for name, of in (("synack_n", "synack_n"), ("synack_retrans", "synack_n"), ("dup_synack", "dup_synack")):
+        total = rows[name].astype(np.int64)
+        np.add.at(total, to, rows[of][extra].astype(np.int64))
+        rows[name] = np.minimum(total, _COUNT_MAX)
+    np.bitwise_or.at(rows["flags"], to, rows["flags"][extra] & np.uint16(F_UNKNOWN_LOSS))
+    keep = np.ones(len(rows), np.bool_)
+    keep[extra] = False
+    return pick(rows, keep), ids[keep], reverse[keep]
 
 
 def _tangled(rows: Handshakes, ids: Words, reverse: npt.NDArray[np.bool_]) -> Words:
@@ -240,18 +275,17 @@ class _Merge:
             late = answered_at is not None and answered_at < self._at[i]
             syns += int(row["syn_n"])
             if n:
-                if late:
-                    after_synack += 1
-                elif refused:
+                if refused:
                     after_rst += 1
+                elif late:
+                    after_synack += 1
                 else:
                     timeout += 1
-            inner = int(row["retrans_timeout"]) + int(row["retrans_after_challenge"])
             if late:
-                after_synack += inner
+                after_synack += int(row["retrans_timeout"])
             else:
                 timeout += int(row["retrans_timeout"])
-                after_challenge += int(row["retrans_after_challenge"])
+            after_challenge += int(row["retrans_after_challenge"])
             after_synack += int(row["retrans_after_synack"])
             after_rst += int(row["retrans_after_rst"])
             if row["t_synack_ns"] != UNKNOWN:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from ncps_capture import segments as sg
 from ncps_capture.addresses import address_text, address_words
@@ -331,6 +331,7 @@ def test_every_cut_is_survived_and_never_reads_a_neighbour(link_type):
 
 
 @pytest.mark.parametrize("link_type", sorted(SUPPORTED))
+@settings(deadline=None, max_examples=40)
 @given(data=st.data())
 def test_any_bytes_are_survived_and_rows_do_not_depend_on_their_neighbours(link_type, data):
     def broken(sample: bytes) -> st.SearchStrategy[bytes]:
@@ -353,6 +354,7 @@ def test_any_bytes_are_survived_and_rows_do_not_depend_on_their_neighbours(link_
     assert books.syn == books.syn_malformed + np.count_nonzero(good)
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_scapy_agrees_on_random_syns(data):
     options = data.draw(

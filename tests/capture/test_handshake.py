@@ -130,6 +130,7 @@ CHALLENGE = [segment(10, "<", "A", 5, 999), segment(11, ">", "R", 999)]
         ([syn(0), *CHALLENGE, rst(20), syn(1000)], (0, 0, 1, 0)),
         ([syn(0), rst(1, seq=0, flags=sg.RST), syn(1000)], (1, 0, 0, 0)),
         ([syn(0), icmp(1), syn(1000)], (1, 0, 0, 0)),
+        ([syn(0), rst(1), synack(2), syn(1000), syn(3000)], (0, 1, 1, 0)),
         ([syn(0), synack(1), rst(2), syn(1000)], (0, 1, 0, 0)),
     ],
 )

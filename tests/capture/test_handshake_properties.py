@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ncps_capture import columns, tuples
+from ncps_capture import columns, merge, tuples
 from ncps_capture import segments as sg
 from ncps_capture.attempts import NOBODY
 from ncps_capture.columns import settle_segments
@@ -32,7 +32,7 @@ RARE = (
     "back synack,third ack"
 )
 anything = st.one_of(likely, st.sampled_from(RARE.split(",")))
-unhurried = settings(deadline=None)  # a busy machine is no failure
+unhurried = settings(deadline=None, max_examples=60)  # a busy machine is no failure
 
 
 @st.composite
@@ -111,7 +111,7 @@ def cut_up(segments: sg.Segments, cuts: list[int]) -> list[sg.Handshakes]:
     return parts
 
 
-@settings(unhurried, max_examples=300)
+@settings(unhurried, max_examples=150)
 @given(stories(), st.lists(st.integers(0, 14), max_size=14), st.randoms(use_true_random=False))
 def test_no_cut_and_no_order_of_parts_shows(segments, cuts, random):
     whole = in_one_go(segments)
@@ -121,6 +121,24 @@ def test_no_cut_and_no_order_of_parts_shows(segments, cuts, random):
     random.shuffle(mixed)
     assert merge_rows(rows[mixed]).tolist() == whole.tolist()
     assert merge_rows(whole).tolist() == whole.tolist()
+
+
+@settings(unhurried, max_examples=150)
+@given(stories())
+def test_late_answers_in_columns_are_those_of_the_slow_way(segments):
+    rows = np.concatenate(cut_up(segments, list(range(len(segments)))))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merge, "_with_late_answers", lambda *columns: columns)
+        slow = merge_rows(rows)
+    assert merge_rows(rows).tolist() == slow.tolist()
+
+
+def test_late_answers_take_the_fast_way(monkeypatch):
+    early = [segment(0, ">", "S", 7), segment(1, "<", "SA", 5, 8), segment(500, ">", "A", 8, 6)]
+    rows = np.concatenate(cut_up(stack([*early, segment(1000, "<", "SA", 5, 8)]), [3]))
+    assert rows["state"].tolist() == [sg.ANSWERED, sg.SYNACK_ONLY]
+    monkeypatch.setattr(merge, "_Merge", None)
+    assert merge_rows(rows)["synack_retrans"].tolist() == [1]
 
 
 @unhurried
@@ -160,13 +178,13 @@ def compare(segments: sg.Segments) -> None:
     assert owners(fast) == owners(slow)
 
 
-@settings(unhurried, max_examples=300)
+@settings(unhurried, max_examples=150)
 @given(stories(steps=False))
 def test_the_columns_do_what_the_definitions_say(segments):
     compare(segments)
 
 
-@settings(unhurried, max_examples=100)
+@settings(unhurried, max_examples=60)
 @given(stories(kinds=likely, steps=False))
 def test_the_columns_on_clean_traffic(segments):
     compare(segments)
