@@ -1,0 +1,182 @@
+"""Small captures whose truth was written by hand beside their packets: what our rooms together make of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ncps_capture import segments as sg
+from ncps_capture.addresses import address_text
+from ncps_capture.decode import decode
+from ncps_capture.handshake import HandshakeTable, books_of, merge_rows
+from ncps_capture.pcapfile import open_pcap
+from scapy.layers.inet import TCP
+from scapy.layers.inet6 import IPv6
+from scapy.utils import PcapReader
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+TRUTH: dict[str, dict[str, Any]] = json.loads((FIXTURES / "truth.json").read_text(encoding="utf-8"))
+WHOLE, BY_RECORD = 1 << 20, 32
+"""Bytes of a batch: all the file, or hardly a record at a time."""
+
+
+@pytest.fixture(scope="module")
+def remade(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fixtures")
+    subprocess.run([sys.executable, str(FIXTURES / "make.py"), str(folder)], check=True)
+    return folder
+
+
+def analyzed(name: str, chunk_bytes: int, settling: bool) -> tuple[sg.Handshakes, sg.Books]:
+    """Merged rows and books of a fixture, as reading a saved file makes them."""
+    table, books, parts, end_ns = HandshakeTable(), sg.Books(), [], 0
+    opened = open_pcap(FIXTURES / name)
+    for batch in opened.batches(chunk_bytes):
+        segments, seen = decode(batch, want_acks=True)
+        books += seen
+        table.add(segments)
+        end_ns = int(batch.t_ns[-1])
+        if settling:
+            parts.append(table.settle(end_ns))
+    assert opened.warnings == []
+    rows = merge_rows(np.concatenate([*parts, table.finish(end_ns)]))
+    books += books_of(rows)
+    return rows, books
+
+
+def known(value: Any) -> int | None:
+    return None if value == sg.UNKNOWN else int(value)
+
+
+def attempts_of(rows: sg.Handshakes) -> Iterator[dict[str, Any]]:
+    """Rows in the words of truth.json."""
+    first, retrans = sg.rtt_first_ns(rows), sg.syn_retrans(rows)
+    for i, row in enumerate(rows):
+        state, flags = sg.STATE_NAMES[row["state"]], int(row["flags"])
+        rtt_first = known(first[i])
+        refused = state in ("refused", "icmp_refused")
+        yield {
+            **ends(row),
+            "attempt": int(row["attempt"]),
+            "state": state,
+            "syn_repeats": int(row["syn_n"]) - 1,
+            "syn_retrans": int(retrans[i]),
+            **{name: int(row[name]) for name in COUNTS},
+            **{name: known(row[name]) for name in ("t_syn_first_ns", "t_syn_last_ns", "t_synack_ns", "rtt_ts_ns")},
+            "rtt_first_ns": rtt_first,
+            "rtt_last_ns": None if rtt_first is None else int(row["t_synack_ns"] - row["t_syn_before_ns"]),
+            **{name: bool(flags & bit) for name, bit in FLAGS.items()},
+            "simultaneous": state == "simultaneous",
+            "refuse_latency_ns": int(row["t_refused_ns"] - row["t_syn_first_ns"]) if refused else None,
+            "icmp_type": int(row["icmp_type"]) if state == "icmp_refused" else None,
+            "icmp_code": int(row["icmp_code"]) if state == "icmp_refused" else None,
+            "syn_len": int(row["syn_len"]),
+            "mss": int(row["mss"]) or None,
+            "window_scale": None if row["wscale"] == 255 else int(row["wscale"]),
+            "ttl": int(row["ttl"]),
+            "vlan": None if row["vlan"] == sg.NO_VLAN else int(row["vlan"]),
+        }
+
+
+COUNTS = (
+    "syn_n",
+    "retrans_timeout",
+    "retrans_after_synack",
+    "retrans_after_rst",
+    "retrans_after_challenge",
+    "dup_syn",
+    "synack_n",
+    "synack_retrans",
+    "dup_synack",
+    "synack_isn_changed",
+    "synack_bad_ack",
+    "rst_ignored",
+)
+FLAGS = {
+    "rtt_exact": sg.F_RTT_EXACT,
+    "ambiguous": sg.F_AMBIGUOUS,
+    "tfo": sg.F_TFO,
+    "censored": sg.F_CENSORED,
+    "clock_error": sg.F_CLOCK_ERROR,
+    "clock_step": sg.F_CLOCK_STEP,
+    "rst_seq": sg.F_RST_SEQ,
+}
+
+
+def ends(row: np.void) -> dict[str, Any]:
+    return {
+        "frame": int(row["frame"]),
+        "src": address_text(row["client_hi"], row["client_lo"], row["ip_version"]),
+        "sport": int(row["sport"]),
+        "dst": address_text(row["server_hi"], row["server_lo"], row["ip_version"]),
+        "dport": int(row["dport"]),
+        "isn": int(row["isn"]),
+    }
+
+
+@pytest.mark.parametrize(
+    ("chunk_bytes", "settling"), [(WHOLE, False), (BY_RECORD, True)], ids=["whole", "settled record by record"]
+)
+@pytest.mark.parametrize("name", TRUTH)
+def test_what_is_made_of_a_capture_is_the_truth(name: str, chunk_bytes: int, settling: bool) -> None:
+    rows, books = analyzed(name, chunk_bytes, settling)
+    truth = TRUTH[name]
+    asked = rows["state"] != sg.SYNACK_ONLY
+    assert sorted(attempts_of(rows[asked]), key=lambda row: row["frame"]) == truth["attempts"]
+    lone = [
+        {**ends(row), "t_synack_ns": int(row["t_synack_ns"]), "synack_n": int(row["synack_n"])} for row in rows[~asked]
+    ]
+    assert sorted(lone, key=lambda row: row["frame"]) == truth["synack_only"]
+    assert {count: value for count, value in vars(books).items() if value} == truth["books"]
+    assert books.problems() == []
+
+
+@pytest.mark.parametrize("name", TRUTH)
+def test_the_truth_agrees_with_itself(name: str) -> None:
+    truth = TRUTH[name]
+    attempts = truth["attempts"]
+    books = sg.Books(**truth["books"])
+    assert books.problems() == []
+    assert books.attempts == len(attempts)
+    assert books.syn_counted == sum(row["syn_n"] for row in attempts)
+    assert books.syn_duplicate == sum(row["dup_syn"] for row in attempts)
+    assert books.synack_only == len(truth["synack_only"])
+    for row in attempts:
+        causes = [value for key, value in row.items() if key.startswith("retrans_")]
+        assert row["syn_n"] - 1 == row["syn_repeats"] == sum(causes)
+        assert row["syn_retrans"] == row["retrans_timeout"] + row["retrans_after_synack"]
+        if row["rtt_first_ns"] is not None:
+            assert row["rtt_first_ns"] == row["t_synack_ns"] - row["t_syn_first_ns"]
+            assert row["rtt_exact"] is not row["ambiguous"]
+
+
+@pytest.mark.parametrize("name", TRUTH)
+def test_scapy_finds_the_first_syn_where_the_truth_says(name: str) -> None:
+    with PcapReader(str(FIXTURES / name)) as reader:
+        packets = list(reader)
+    assert len(packets) == TRUTH[name]["books"]["packets"]
+    for row in TRUTH[name]["attempts"]:
+        packet = packets[row["frame"] - 1]
+        tcp = packet[TCP] if TCP in packet else IPv6(bytes(packet.payload))[TCP]  # scapy knows one AF_INET6 a link type
+        assert (tcp.flags, tcp.seq, tcp.dport) == ("S", row["isn"], row["dport"])
+        assert round(packet.time * 10**9) == row["t_syn_first_ns"]
+
+
+def test_the_script_makes_the_committed_bytes(remade: Path) -> None:
+    made = {path.name: path.read_bytes() for path in remade.iterdir()}
+    assert made.keys() == {*TRUTH, "truth.json"}
+    assert [name for name, data in made.items() if data != (FIXTURES / name).read_bytes()] == []
+
+
+def test_the_captures_are_small_and_each_has_its_truth() -> None:
+    sizes = {path.name: path.stat().st_size for path in FIXTURES.glob("*.pcap")}
+    assert sizes.keys() == TRUTH.keys()
+    assert max(sizes.values()) < 4096
+    assert {open_pcap(FIXTURES / name).link_type for name in TRUTH} == {0, 1, 101, 108, 113, 276}
+    assert all(open_pcap(FIXTURES / name).link_type == truth["link_type"] for name, truth in TRUTH.items())
