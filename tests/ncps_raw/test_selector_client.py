@@ -33,7 +33,7 @@ from ncps_analysis.records import (
 )
 from ncps_capture.segments import UNKNOWN
 
-from ncps_raw.engine import base, selector_client
+from ncps_raw.engine import base, kernel, selector_client
 from ncps_raw.ports import ClientPorts
 
 HOUR = 3600 * SECOND
@@ -588,3 +588,24 @@ def test_without_reconnecting_each_connection_is_made_once_and_the_engine_ends(p
         records = running.ended()
     assert list(records["outcome"]) == [CLOSED] * 100
     assert len(other.seen) == running.board.total(base.ATTEMPTED) == 100
+
+
+@pytest.mark.skipif(not kernel.AVAILABLE, reason="TCP_INFO is Linux's")
+def test_a_repeated_syn_is_counted_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full accept queue drops the SYN; the kernel sends it again a second later, when there is room."""
+    become("edges", monkeypatch)
+    with socket.socket() as full, socket.socket() as other:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        other.connect(full.getsockname())
+        with client(full.getsockname()[1], mode="0", reconnect=False) as running:
+            running.board.until(lambda: running.board.pending() == 1, "a connect in flight")
+            full.accept()[0].close()
+            (row,) = running.ended()
+    counts = running.board.totals()
+    assert (row["outcome"], row["kernel_retrans"]) == (CLOSED, counts[base.RETRANSMITS])
+    assert counts[base.RETRANSMITS] >= 1
+    assert (counts[base.CLEAN], counts[base.CLEAN_RTT], counts[base.REPEATED]) == (0, 0, 1)
+    took_us = (row["connected_ns"] - row["start_ns"]) // 1000
+    assert counts[base.REPEATED_RTT] == took_us > 500_000  # as the application saw it, not the kernel's estimate
+    assert row["kernel_rtt_us"] < took_us
