@@ -197,14 +197,15 @@ def _work(task: Task, board: WorkerBoard, pipe: Connection) -> None:
 
 
 def _told_to_go(pipe: Connection, board: WorkerBoard) -> bool:
-    """Wait at the start line; False if the parent ends before it opens.
+    """Wait at the start line; False if the run ends before it opens.
 
     Workers forked later hold copies of the parent's end of this pipe, so its end alone does not tell.
     """
     while board.state() != STOP:
         if pipe.poll(0.5):
             return bool(pipe.recv() == GO)
-    return False
+    # A run that is stopped as soon as it began is still one: the engine sees the stop and reports as usual.
+    return pipe.poll() and bool(pipe.recv() == GO)
 
 
 def _engine(task: Task, board: WorkerBoard, spool: SpoolWriter | None) -> Any:
