@@ -1,0 +1,47 @@
+"""Signals of a run, sent for real."""
+
+import os
+import signal
+
+import pytest
+
+from ncps_raw.interrupts import LEFT_BY_SECOND, Interrupts, LeaveNow
+
+pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="signals are sent as POSIX systems do")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_stops_and_the_second_leaves(number: signal.Signals) -> None:
+    with Interrupts() as interrupts:
+        assert not interrupts.stopped()
+        os.kill(os.getpid(), number)
+        assert interrupts.stopped()
+        assert interrupts.stopped_by == number.name
+        with pytest.raises(LeaveNow):
+            os.kill(os.getpid(), signal.SIGINT)
+        assert interrupts.stopped_by == number.name
+
+
+def test_nothing_swallows_a_wish_to_leave() -> None:
+    assert not issubclass(LeaveNow, Exception)
+    assert LEFT_BY_SECOND == 128 + signal.SIGINT
+
+
+def test_asking_for_totals_stops_nothing() -> None:
+    with Interrupts() as interrupts:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert interrupts.totals_wanted
+        assert not interrupts.stopped()
+        interrupts.totals_wanted = False
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert interrupts.totals_wanted
+
+
+def test_handlers_are_put_back_whatever_happens() -> None:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    before = [signal.getsignal(number) for number in numbers]
+    for fault in (RuntimeError, LeaveNow):
+        with pytest.raises(fault), Interrupts():
+            assert [signal.getsignal(number) for number in numbers] != before
+            raise fault
+        assert [signal.getsignal(number) for number in numbers] == before
