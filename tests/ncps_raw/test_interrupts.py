@@ -40,8 +40,13 @@ def test_asking_for_totals_stops_nothing() -> None:
 def test_handlers_are_put_back_whatever_happens() -> None:
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
     before = [signal.getsignal(number) for number in numbers]
-    for fault in (RuntimeError, LeaveNow):
-        with pytest.raises(fault), Interrupts():
+
+    def breaking(fault: type[BaseException]) -> None:
+        with Interrupts():
             assert [signal.getsignal(number) for number in numbers] != before
             raise fault
+
+    for fault in (RuntimeError, LeaveNow):
+        with pytest.raises(fault):
+            breaking(fault)
         assert [signal.getsignal(number) for number in numbers] == before

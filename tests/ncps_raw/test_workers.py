@@ -164,7 +164,7 @@ def test_a_worker_that_cannot_begin_says_why_in_one_line(crew: Callable[[int, in
 def test_no_place_for_records_is_said(crew: Callable[[int, int], Crew], tmp_path: Path) -> None:
     made = crew(1, 1)
     made.start(FORK, [loading(0, 9, tmp_path / "absent")])
-    with pytest.raises(EnvironmentFault, match="cannot create .*absent"):
+    with pytest.raises(EnvironmentFault, match=r"cannot create .*absent"):
         made.wait_ready(never)
 
 
@@ -248,6 +248,15 @@ def test_one_that_does_not_stop_is_ended(
     (result,) = made.finish(0.05)
     assert result.failure == "worker 0 did not stop and was ended"
     assert not made._workers[0].process.is_alive()
+
+
+def test_a_stop_right_after_the_start_is_an_ordinary_end(crew: Callable[[int, int], Crew], tmp_path: Path) -> None:
+    made = crew(2, 2)
+    made.start(FORK, [loading(i, 9, tmp_path) for i in range(2)])
+    assert made.wait_ready(never)
+    made.go()
+    made.stop()
+    assert [result.failure for result in made.finish(PATIENCE_S)] == [None, None]
 
 
 def test_not_ready_in_time(crew: Callable[[int, int], Crew], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
