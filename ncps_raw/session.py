@@ -243,13 +243,14 @@ class _Session:
         """All spools, and one table of paths for all of them.
 
         Each worker numbered the pairs of addresses for itself; where there is more than one pair in all, the records
-        are numbered again as they are copied into one table. A worker that ended early has told no numbers: its
-        records point into the others' table only where that leaves no choice.
+        are numbered again as they are copied into one table. A worker that ended early has not told its numbers: its
+        records have no addresses, unless a client can only have used the pair that the others used.
         """
         kept = [w for w in workers if w.spool is not None and Path(w.spool).exists()]
         tables = {w.paths for w in kept if w.paths}
         paths = next(iter(tables), ())
-        if len(tables) <= 1 and (len(paths) <= 1 or not any(w.failure for w in kept)):
+        only_pair = self._plan.role == "client" and len(self._plan.bind) <= 1 and len(paths) == 1
+        if len(tables) <= 1 and (only_pair or not any(w.failure for w in kept)):
             return tuple(str(w.spool) for w in kept), paths
         from ncps_raw.paths import renumber
 
