@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from ncps_analysis.assemble import EARLY_END
 from ncps_analysis.records import ClockPairs, Interval
 
 from ncps_raw.board import Failure, SharedBoard
@@ -237,5 +238,5 @@ class Monitor:
 
 
 def errno_name(number: int) -> str:
-    """ECONNREFUSED and so on; EOF for the peer's early end."""
-    return "EOF" if number == 0 else errno.errorcode.get(number, f"E{number}")
+    """ECONNREFUSED and so on, as the report names them."""
+    return EARLY_END if number == 0 else errno.errorcode.get(number, f"E{number}")

@@ -352,7 +352,7 @@ def test_a_clock_pair_is_the_tightest_of_five(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
-    ("number", "name"), [(errno.ECONNREFUSED, "ECONNREFUSED"), (0, "EOF"), (250, "E250"), (-3, "E-3")]
+    ("number", "name"), [(errno.ECONNREFUSED, "ECONNREFUSED"), (0, "EARLY_END"), (250, "E250"), (-3, "E-3")]
 )
 def test_names_of_errors(number: int, name: str) -> None:
     assert errno_name(number) == name
