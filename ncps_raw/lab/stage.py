@@ -56,6 +56,7 @@ def scenarios() -> list[Scenario]:
 
 def play(scenario: Scenario, program: Sequence[str] = PROGRAM) -> Outcome:
     """Play a scenario with ``program`` as ``ncps``. EnvironmentFault where no lab can be made or a program fails."""
+    offset_ns = time.time_ns() - time.monotonic_ns()
     with Lab(scenario.network, scenario.sysctls_a, scenario.sysctls_b) as lab:
         address = lab.b.ipv4 if scenario.ip == 4 else lab.b.ipv6
         command = [*program, "server", "--bind", address, "--port", _PORT, "--format", "json", *scenario.server]
@@ -83,6 +84,8 @@ def play(scenario: Scenario, program: Sequence[str] = PROGRAM) -> Outcome:
         "lost_by_devices": lost,
         "unwritten": sum(count for name, count in counters.items() if name.startswith("unwritten.")),
         "exit_code": client.returncode,
+        # Nothing of the scenario's: where this machine's clock was set meanwhile, figures that need two clocks suffer.
+        "clock_moved_us": (time.time_ns() - time.monotonic_ns() - offset_ns) // 1000,
     }
     return Outcome(tuple(judge(TRUSTWORTHY + scenario.expect, figures)), figures, remarks)
 

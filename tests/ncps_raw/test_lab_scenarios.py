@@ -15,7 +15,7 @@ from ncps_raw.lab.stage import Outcome, play, scenarios
 
 pytestmark = [pytest.mark.namespaces, pytest.mark.capture]
 
-AT_A_TIME = 8
+AT_A_TIME = 6
 SCENARIOS = {one.name: one for one in scenarios()}
 
 
@@ -43,4 +43,5 @@ def test_scenario(name: str, outcomes: dict[str, "Future[Outcome]"]) -> None:
     if (key := unknown_here(scenario)) is not None:
         pytest.skip(f"this kernel has no {key}")
     outcome = outcomes[name].result()
-    assert not outcome.failures(), f"{scenario.about}\n{outcome.failures()}\n{outcome.remarks}"
+    aside = {name: outcome.figures.get(name) for name in ("late_us.max", "clock_moved_us")}
+    assert not outcome.failures(), f"{scenario.about}\n{outcome.failures()}\n{aside}\n{outcome.remarks}"
