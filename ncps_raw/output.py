@@ -85,6 +85,8 @@ class Output:
 
     def say(self, text: str) -> None:
         """A warning: one line on standard error."""
+        if sys.stderr is None:  # closed by whoever started us
+            return
         with contextlib.suppress(OSError):  # nobody to tell
             sys.stderr.write(f"ncps: {text}\n")
             sys.stderr.flush()
