@@ -207,9 +207,10 @@ def test_without_a_ledger_only_counters_are_kept(platform: str, port: int) -> No
 
 
 def time_waits(*ports: int) -> list[str]:
+    """Sockets in TIME_WAIT that have all these ports."""
     lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
     ends = [(line, [int(word.split(":")[1], 16) for word in line.split()[1:3]]) for line in lines]
-    return [line for line, pair in ends if line.split()[3] == "06" and set(pair) & set(ports)]
+    return [line for line, pair in ends if line.split()[3] == "06" and set(ports) <= set(pair)]
 
 
 def test_the_answer_to_an_end_is_a_reset_and_nobody_waits(platform: str, port: int) -> None:
@@ -236,7 +237,7 @@ def test_a_normal_close_answers_with_an_end(platform: str, port: int) -> None:
         sock.close()
         running.board.until_counted(base.CLOSED, 1)
         running.stop()
-    assert len(time_waits(mine)) == 1  # the side that closed first
+    assert len(time_waits(mine, port)) == 1  # the side that closed first
 
 
 # ---- what this machine refuses ------------------------------------------------------------------------------------
