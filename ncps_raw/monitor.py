@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 SLICE_S: Final = 0.1
 """How long the monitor sleeps at most: a signal or a dead process is noticed within it."""
+CLOCK_MOVED_NS: Final = 2_000
 REPEAT_WARNING_NS: Final = 10_000_000_000
 WIRE: Final = "wire"
 KERNEL: Final = "kernel"
@@ -69,19 +70,30 @@ class Watched:
     clock_realtime: list[int] = field(default_factory=list)
     interrupted: str | None = None
     notes: list[str] = field(default_factory=list)
+    _unmoved: tuple[int, int] | None = None
 
-    def pair_clocks(self) -> None:
-        """Read both clocks together: the tightest of five readings, its middle taken for the pair."""
-        best = None
+    def pair_clocks(self, only_if_moved: bool = False) -> None:
+        """Read both clocks together: the tightest of five readings, its middle taken for the pair.
+
+        With ``only_if_moved`` the pair is kept only if the clocks have moved against each other since the last one,
+        and then together with the reading before it, so that a step lies between two close readings.
+        """
+        best = (1 << 62, 0, 0)
         for _ in range(5):
             before = time.monotonic_ns()
             real = time.time_ns()
             after = time.monotonic_ns()
-            if best is None or after - before < best[0]:
-                best = (after - before, (before + after) // 2, real)
-        assert best is not None
-        self.clock_monotonic.append(best[1])
-        self.clock_realtime.append(best[2])
+            best = min(best, (after - before, (before + after) // 2, real))
+        reading = best[1:]
+        if only_if_moved:
+            offset = self.clock_realtime[-1] - self.clock_monotonic[-1]
+            if abs(reading[1] - reading[0] - offset) <= CLOCK_MOVED_NS:
+                self._unmoved = reading
+                return
+        for monotonic, real in (self._unmoved, reading) if self._unmoved else (reading,):
+            self.clock_monotonic.append(monotonic)
+            self.clock_realtime.append(real)
+        self._unmoved = None
 
     def clock(self) -> ClockPairs:
         """All pairs so far."""
@@ -204,7 +216,8 @@ class Monitor:
         return Sample(time.monotonic_ns(), self._board.totals(), wire)
 
     def _notice(self, seen: Watched) -> None:
-        """Processes that ended, and a person who asks for totals."""
+        """Clocks that moved, processes that ended, and a person who asks for totals."""
+        seen.pair_clocks(only_if_moved=True)
         if self._capture is not None and not self._capture.alive():
             self._capture = None
             note = "the capture process has ended: from here on the figures are the kernel's, and the report says so"

@@ -51,6 +51,8 @@ _OF_ATTEMPTS: Final = (
     "clock_error",
     "clock_step",
 )
+CLOCK_STEP_NS: Final = 100_000
+"""A clock that moved more than this between two readings, at most a tenth of a second apart, was not merely slewed."""
 DUPLICATES_SHARE: Final = 0.2
 """More capture duplicates than this share are worth a word (definition D2)."""
 
@@ -332,6 +334,12 @@ def _notes(run: Run, recorded: Measured, rtt_source: str) -> list[str]:
         )
     if wire is None:
         return out
+    step_ns = run.clock.step_ns()
+    if step_ns > CLOCK_STEP_NS:
+        out.append(
+            f"CLOCK_REALTIME was stepped by up to {step_ns // 1000} us during the run: RTTs of handshakes open across "
+            "a step are wrong by as much, and so are the client's own overheads"
+        )
     unsure = recorded.matched - recorded.wire_known
     if wire.dropped is None or wire.dropped > 0:
         lost = "an unknown number of" if wire.dropped is None else str(wire.dropped)

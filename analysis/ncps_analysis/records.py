@@ -72,6 +72,15 @@ class ClockPairs:
     monotonic_ns: npt.NDArray[np.int64]
     realtime_ns: npt.NDArray[np.int64]
 
+    def step_ns(self) -> int:
+        """The most the two clocks moved against each other between neighbouring readings, ns.
+
+        Some microseconds where a clock is only slewed. More is a step of CLOCK_REALTIME, and a time converted between
+        those two readings may be wrong by as much.
+        """
+        moved = np.abs(np.diff(self.realtime_ns - self.monotonic_ns))
+        return int(moved.max()) if moved.size else 0
+
     def to_realtime(self, monotonic_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Convert; between two readings by a straight line, outside by the nearest offset. UNKNOWN stays UNKNOWN.
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ncps_capture.segments import HANDSHAKE, UNKNOWN, Handshakes, path_rtt_ns, rtt_first_ns, syn_retrans
 
 from ncps_analysis.histogram import Histogram
-from ncps_analysis.join import UNMATCHED, Words, agrees, match
+from ncps_analysis.join import SLACK_NS, UNMATCHED, Words, agrees, match
 from ncps_analysis.records import (
     CLOSED,
     CONNECT_FAILED,
@@ -226,7 +226,7 @@ def _join(tally: Tally, records: Connections, handshakes: Handshakes, basis: Bas
     timed = records.copy()
     for name in ("start_ns", "connected_ns", "closed_ns"):
         timed[name] = basis.clock.to_realtime(records[name])
-    found = match(timed, handshakes, basis.paths, basis.role)
+    found = match(timed, handshakes, basis.paths, basis.role, SLACK_NS + basis.clock.step_ns())
     matched = found != UNMATCHED
     known = matched if basis.complete else agrees(timed, handshakes, found, basis.role)
     tally.claimed = int(matched.sum())

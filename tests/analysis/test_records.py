@@ -52,6 +52,13 @@ def test_between_readings_the_offset_moves_in_a_straight_line_and_beyond_them_it
     assert converted(clock, -S, 21 * S) == [EPOCH - S, EPOCH + 21 * S]
 
 
+def test_a_step_is_the_largest_move_between_neighbours():
+    assert pairs((5 * S, EPOCH)).step_ns() == 0
+    assert (
+        pairs((0, EPOCH), (S, EPOCH + S + 400), (2 * S, EPOCH + 2 * S - 100), (3 * S, EPOCH + 3 * S)).step_ns() == 500
+    )
+
+
 def test_unknown_stays_unknown():
     assert converted(pairs((5 * S, EPOCH)), UNKNOWN, 5 * S) == [UNKNOWN, EPOCH]
 

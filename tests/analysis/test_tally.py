@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,7 +20,7 @@ from made_runs import (
 )
 from ncps_analysis.assemble import basis_of
 from ncps_analysis.join import hash_of, path_words, tuples_of_handshakes, tuples_of_records
-from ncps_analysis.records import IO_FAILED, NO_KERNEL_RTT
+from ncps_analysis.records import IO_FAILED, NO_KERNEL_RTT, ClockPairs
 from ncps_analysis.tally import Tally, add_errors, count, count_records
 from ncps_capture.segments import UNKNOWN
 
@@ -42,6 +44,21 @@ def test_a_clean_run_is_known_from_end_to_end():
         (0, 0, 0, 0),
         0,
     )
+
+
+def test_a_stepped_clock_does_not_part_connections_from_their_handshakes():
+    """Half way between two readings 600 us apart a converted time is wrong by 300 us."""
+    made = clean(1000)
+    stepped = ClockPairs(
+        np.array([MONOTONIC - 100 * S, MONOTONIC + 100 * S], np.int64),
+        made.run.clock.realtime_ns[0] + np.array([-100 * S - 300_000, 100 * S + 300_000], np.int64),
+    )
+    made.handshakes["t_syn_first_ns"] += 300_000
+    made.handshakes["t_synack_ns"] += 300_000
+    lost = count(made.records, made.handshakes, basis_of(made.run))
+    assert lost.recorded.matched < 1000
+    found = count(made.records, made.handshakes, basis_of(replace(made.run, clock=stepped)))
+    assert found.recorded.matched == 1000
 
 
 def test_durations_are_rounded_down_to_whole_microseconds():

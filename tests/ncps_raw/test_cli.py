@@ -326,7 +326,16 @@ def test_how_runs_end(
     assert (shown.out, shown.err) == ("", stderr)
 
 
-def test_our_own_faults_are_not_hidden() -> None:
+def test_our_own_faults_are_one_line_and_a_traceback_on_request(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NCPS_TRACEBACK", raising=False)
+    assert call("server", lambda: 1 // 0)[0] == 1
+    shown = capsys.readouterr().err
+    assert len(shown.splitlines()) == 1
+    assert "ZeroDivisionError" in shown
+    assert "NCPS_TRACEBACK=1" in shown
+    monkeypatch.setenv("NCPS_TRACEBACK", "1")
     with pytest.raises(ZeroDivisionError):
         call("server", lambda: 1 // 0)
 
