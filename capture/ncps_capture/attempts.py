@@ -37,6 +37,9 @@ from ncps_capture.segments import (
     REFUSED,
     RST,
     SIMULTANEOUS,
+    STAMP_ANSWER,
+    STAMP_FIRST,
+    STAMP_LAST,
     SYN,
     SYNACK_ONLY,
     UNANSWERED,
@@ -229,7 +232,7 @@ class _Tuple:
                 return
 
     def rtt_ts(self, part: _Part) -> int:
-        """A minus the one SYN whose TSval it echoes (D5), or UNKNOWN."""
+        """A minus the one SYN of the round whose TSval it echoes (D5), or UNKNOWN."""
         bits, tsval = self._columns["bits"], self._columns["tsval"]
         if part.synack is None or not bits[part.synack] & BIT_TIMESTAMP:
             return UNKNOWN
@@ -295,9 +298,9 @@ def _rows(read: _Tuple, segments: Segments, order_ns: Ints) -> Handshakes:
     order = order_ns.tolist()
     first = np.array([part.first for part in read.rounds], np.int64)
     rows = rows_of_syns(pick(segments, first), order_ns[first])
+    put_last_syns(rows, pick(segments, np.array([part.syns[-1] for part in read.rounds], np.int64)))
     for row, part in zip(rows, read.rounds, strict=True):
         repeats = len(part.syns) - 1
-        row["t_syn_last_ns"] = t[part.syns[-1]]
         row["syn_n"] = min(repeats + 1, _COUNT_MAX)
         row["retrans_after_challenge"] = min(part.after_challenge, _COUNT_MAX)
         row["retrans_timeout"] = min(repeats - part.after_challenge, _COUNT_MAX)
@@ -312,6 +315,8 @@ def _rows(read: _Tuple, segments: Segments, order_ns: Ints) -> Handshakes:
             row["t_synack_ns"] = t[decision]
             row["t_syn_before_ns"] = t[part.syns[-1]]
             row["server_isn"] = segments["seq"][decision]
+            row["tsecr"] = segments["tsecr"][decision]
+            row["stamps"] |= STAMP_ANSWER if segments["bits"][decision] & BIT_TIMESTAMP else 0
             row["synack_n"] = min(part.synack_n, _COUNT_MAX)
             row["synack_retrans"] = min(part.synack_n - 1, _COUNT_MAX)
             row["dup_synack"] = min(part.dup_synack, _COUNT_MAX)
@@ -342,7 +347,21 @@ def rows_of_syns(first: Segments, order_ns: Ints) -> Handshakes:
     rows = _rows_of(first, order_ns, ("src", "dst"), ("sport", "dport"))
     rows["t_syn_first_ns"] = first["t_ns"]
     rows["isn"] = first["seq"]
+    rows["tsval_first"] = first["tsval"]
+    rows["stamps"] = stamps(first, STAMP_FIRST)
     return rows
+
+
+def put_last_syns(rows: Handshakes, last: Segments) -> None:
+    """Write in place what a row keeps of the last SYN of its round: its time and its timestamp."""
+    rows["t_syn_last_ns"] = last["t_ns"]
+    rows["tsval_last"] = last["tsval"]
+    rows["stamps"] |= stamps(last, STAMP_LAST)
+
+
+def stamps(segments: Segments, bit: int) -> npt.NDArray[np.uint8]:
+    """``bit`` where a segment has a timestamp, else 0. uint8, one a segment."""
+    return np.where(segments["bits"] & BIT_TIMESTAMP != 0, np.uint8(bit), np.uint8(0))
 
 
 def rows_of_synacks(first: Segments, order_ns: Ints) -> Handshakes:
@@ -351,6 +370,8 @@ def rows_of_synacks(first: Segments, order_ns: Ints) -> Handshakes:
     rows["t_synack_ns"] = first["t_ns"]
     rows["isn"] = first["ack"] - np.uint32(1)
     rows["server_isn"] = first["seq"]
+    rows["tsecr"] = first["tsecr"]
+    rows["stamps"] = stamps(first, STAMP_ANSWER)
     rows["synack_n"] = 1
     rows["state"] = SYNACK_ONLY
     return rows

@@ -20,9 +20,11 @@ from ncps_capture.attempts import (
     PATIENCE_NS,
     Settled,
     judge,
+    put_last_syns,
     rows_of_synacks,
     rows_of_syns,
     settle_tuple,
+    stamps,
 )
 from ncps_capture.rows import join, pick
 from ncps_capture.segments import (
@@ -38,6 +40,7 @@ from ncps_capture.segments import (
     KIND_ICMP,
     REFUSED,
     RST,
+    STAMP_ANSWER,
     SYN,
     UNANSWERED,
     UNKNOWN,
@@ -256,7 +259,7 @@ class _Keyed:
         real = ~self.row_copy
         is_syn, is_answer = self.row_class == _SYNS, self.row_class == _ANSWERS
         syn_n = self._sum(is_syn & real)[groups]
-        rows["t_syn_last_ns"] = self.row_t[self.last_syn_at[groups]]
+        put_last_syns(rows, pick(segments, place[self.last_syn_at[groups]]))
         rows["syn_n"] = np.minimum(syn_n, _COUNT_MAX)
         rows["retrans_timeout"] = np.minimum(syn_n - 1, _COUNT_MAX)
         rows["dup_syn"] = np.minimum(self.g_syns[groups] - syn_n, _COUNT_MAX)
@@ -269,7 +272,10 @@ class _Keyed:
         synack_n = self._sum(is_answer & real)[groups[yes]]
         rows["t_synack_ns"][yes] = self.row_t[at]
         rows["t_syn_before_ns"][yes] = rows["t_syn_last_ns"][yes]
-        rows["server_isn"][yes] = segments["seq"][place[at]]
+        answers = pick(segments, place[at])
+        rows["server_isn"][yes] = answers["seq"]
+        rows["tsecr"][yes] = answers["tsecr"]
+        rows["stamps"][yes] |= stamps(answers, STAMP_ANSWER)
         rows["synack_n"][yes] = np.minimum(synack_n, _COUNT_MAX)
         rows["synack_retrans"][yes] = np.minimum(synack_n - 1, _COUNT_MAX)
         rows["dup_synack"][yes] = np.minimum(self.g_answers[groups[yes]] - synack_n, _COUNT_MAX)
@@ -298,7 +304,7 @@ class _Keyed:
         return place[held], Settled(rows, ready, owner[held])
 
     def _rtt_ts(self, bits: npt.NDArray[np.uint8], real_syn: Bools) -> Ints:
-        """One a group: A minus the only SYN whose TSval it echoes (D5), or UNKNOWN."""
+        """One a group: A minus the only SYN of the round whose TSval it echoes (D5), or UNKNOWN."""
         segments, place = self._segments, self.place
         answer = self.answer_at[self.row_group]
         stamped = self.g_answered[self.row_group] & (bits & bits[answer] & BIT_TIMESTAMP != 0)

@@ -24,10 +24,12 @@ from ncps_capture.segments import (
     F_RST_SEQ,
     F_TFO,
     F_TS_ECHO,
-    F_UNKNOWN_LOSS,
     ICMP_REFUSED,
     REFUSED,
     SIMULTANEOUS,
+    STAMP_ANSWER,
+    STAMP_FIRST,
+    STAMP_LAST,
     SYNACK_ONLY,
     UNANSWERED,
     UNKNOWN,
@@ -94,7 +96,6 @@ def _with_late_answers(
         total = rows[name].astype(np.int64)
         np.add.at(total, to, rows[of][extra].astype(np.int64))
         rows[name] = np.minimum(total, _COUNT_MAX)
-    np.bitwise_or.at(rows["flags"], to, rows["flags"][extra] & np.uint16(F_UNKNOWN_LOSS))
     keep = np.ones(len(rows), np.bool_)
     keep[extra] = False
     return pick(rows, keep), ids[keep], reverse[keep]
@@ -225,11 +226,12 @@ class _Merge:
             _put(out, name, int(everything[name].astype(np.int64).sum()))
         strays = rows[attempt.strays]
         _put(out, "synack_bad_ack", int(out["synack_bad_ack"]) + int(strays["synack_n"].sum()))
-        out["t_syn_last_ns"] = last["t_syn_last_ns"]
+        out["t_syn_last_ns"], out["tsval_last"] = last["t_syn_last_ns"], last["tsval_last"]
+        out["stamps"] = int(out["stamps"]) & STAMP_FIRST | int(last["stamps"]) & STAMP_LAST
         out["syn_len"] = attempt.syn_len
         self._add_causes(attempt, out)
         answer = self._add_answers(attempt, out)
-        flags = int(np.bitwise_or.reduce(everything["flags"] & np.uint16(F_TFO | F_UNKNOWN_LOSS)))
+        flags = int(np.bitwise_or.reduce(everything["flags"] & np.uint16(F_TFO)))
         flags |= F_ISN_REUSED if attempt.reused else 0
         states = rows["state"][attempt.rounds].tolist()
         refusals = [i for i, state in zip(attempt.rounds, states, strict=True) if state in (REFUSED, ICMP_REFUSED)]
@@ -251,8 +253,7 @@ class _Merge:
         if out["state"] not in (REFUSED, ICMP_REFUSED):
             out["t_refused_ns"], out["icmp_type"], out["icmp_code"] = UNKNOWN, 0, 0
         flags |= self._step_between(attempt.rounds[0], decision)
-        if answer is not None:
-            flags |= int(rows["flags"][answer]) & F_TS_ECHO
+        flags |= F_TS_ECHO if answer is not None and out["rtt_ts_ns"] != UNKNOWN else 0
         out["flags"] = flags
         return out
 
@@ -308,8 +309,10 @@ class _Merge:
         chosen = rows[answer]
         lone = chosen["state"] == SYNACK_ONLY
         before = [i for i in attempt.rounds if self._at[i] <= self._at[answer]] or attempt.rounds[:1]
-        for name in ("t_synack_ns", "server_isn", "rtt_ts_ns"):
+        for name in ("t_synack_ns", "server_isn", "tsecr"):
             out[name] = chosen[name]
+        out["stamps"] |= chosen["stamps"] & STAMP_ANSWER
+        out["rtt_ts_ns"] = self._rtt_ts(attempt, answer)
         out["t_syn_before_ns"] = rows["t_syn_last_ns"][before[-1]] if lone else chosen["t_syn_before_ns"]
         if self._at[answer] < self._at[attempt.rounds[0]]:
             out["t_syn_before_ns"] = UNKNOWN
@@ -320,6 +323,37 @@ class _Merge:
         _put(out, "synack_retrans", repeats)
         _put(out, "synack_isn_changed", n - repeats - 1)
         return answer
+
+    def _rtt_ts(self, attempt: _Attempt, answer: int) -> int:
+        """A minus the only SYN of all rounds whose TSval it echoes (D5), or UNKNOWN.
+
+        A round keeps two of its SYNs' timestamps. Where it had more SYNs and the echo lies between the two, whether
+        one of those answers to it cannot be told, unless it is A's own round, which knew all its SYNs.
+        """
+        chosen = self._rows[answer]
+        if not chosen["stamps"] & STAMP_ANSWER:
+            return UNKNOWN
+        echo, t = int(chosen["tsecr"]), int(chosen["t_synack_ns"])
+        round_trips = []
+        for i in attempt.rounds:
+            row = self._rows[i]
+            if i == answer and row["flags"] & F_TS_ECHO:
+                round_trips.append(int(row["rtt_ts_ns"]))
+                continue
+            first, last, stamps = int(row["tsval_first"]), int(row["tsval_last"]), int(row["stamps"])
+            if row["syn_n"] > 2:
+                if stamps & STAMP_FIRST and stamps & STAMP_LAST:
+                    between = (echo - first) % _MODULUS <= (last - first) % _MODULUS
+                else:
+                    between = bool(stamps & (STAMP_FIRST | STAMP_LAST))
+                if between:
+                    return UNKNOWN
+                continue
+            if stamps & STAMP_FIRST and first == echo:
+                round_trips.append(t - int(row["t_syn_first_ns"]))
+            if row["syn_n"] > 1 and stamps & STAMP_LAST and last == echo:
+                round_trips.append(t - int(row["t_syn_last_ns"]))
+        return round_trips[0] if len(round_trips) == 1 and round_trips[0] >= 0 else UNKNOWN
 
 
 def _put(row: Handshakes, name: str, value: int) -> None:

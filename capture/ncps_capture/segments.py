@@ -110,8 +110,12 @@ F_CLOCK_STEP: Final = 0x0010  # open across a step of the capture's clock: no RT
 F_CLOCK_ERROR: Final = 0x0020  # SYN-ACK stamped before its SYN: negative, counted, no RTT (D5)
 F_ISN_REUSED: Final = 0x0040  # same ISN again later than 140 s (D1)
 F_RST_SEQ: Final = 0x0080  # refused by an RST with a sequence number other than 0: possible middlebox (D7)
-F_UNKNOWN_LOSS: Final = 0x0100  # packets were dropped while it was open: counts are lower bounds
-F_TS_ECHO: Final = 0x0200  # ``rtt_ts_ns`` was told by the timestamps, not only by there being one SYN (D5)
+F_TS_ECHO: Final = 0x0100  # ``rtt_ts_ns`` was told by the timestamps, not only by there being one SYN (D5)
+
+STAMP_FIRST: Final = 0x01
+STAMP_LAST: Final = 0x02
+STAMP_ANSWER: Final = 0x04
+"""Bits of ``stamps``: which of ``tsval_first``, ``tsval_last`` and ``tsecr`` are from a packet."""
 
 HANDSHAKE: Final = np.dtype(
     [
@@ -129,6 +133,9 @@ HANDSHAKE: Final = np.dtype(
         ("t_order_ns", "<i8"),  # its first segment's time, with steps back of the clock undone: puts parts in order
         ("isn", "<u4"),
         ("server_isn", "<u4"),
+        ("tsval_first", "<u4"),  # of the SYN at ``t_syn_first_ns``
+        ("tsval_last", "<u4"),  # of the SYN at ``t_syn_last_ns``
+        ("tsecr", "<u4"),  # of the first valid SYN-ACK
         ("tunnel", "<u4"),
         ("attempt", "<u4"),  # 1, 2, 3 ... on one four-tuple, for display
         ("sport", "<u2"),  # client port
@@ -151,6 +158,7 @@ HANDSHAKE: Final = np.dtype(
         ("vlan", "<u2"),
         ("source", "<u2"),
         ("state", "u1"),
+        ("stamps", "u1"),  # STAMP_FIRST, STAMP_LAST, STAMP_ANSWER
         ("ip_version", "u1"),
         ("wscale", "u1"),
         ("ttl", "u1"),

@@ -188,9 +188,12 @@ def test_d6_repeats_of_the_answer():
         ([syn(0, tsval=1), syn(1000, tsval=2), synack(1020, tsval=9, tsecr=3)], 1020, 20, None, sg.F_AMBIGUOUS),
         ([syn(0, tsval=1), syn(1000, tsval=2), synack(1020)], 1020, 20, None, sg.F_AMBIGUOUS),
         ([syn(0), synack(20), syn(1000), synack(1020)], 20, 20, None, sg.F_AMBIGUOUS),
-        ([syn(0, tsval=1), synack(20, tsval=9, tsecr=1), syn(1000, tsval=1)], 20, 20, 20, sg.F_RTT_EXACT),
+        ([syn(0, tsval=1), synack(20, tsval=9, tsecr=1), syn(1000, tsval=2)], 20, 20, 20, sg.F_RTT_EXACT),
+        ([syn(0, tsval=1), synack(20, tsval=9, tsecr=1), syn(1000, tsval=1)], 20, 20, None, sg.F_AMBIGUOUS),
         ([syn(0), rst(1), syn(500), synack(520)], 520, 20, None, sg.F_AMBIGUOUS),
-        ([syn(0, tsval=3), rst(1), syn(500, tsval=3), synack(520, tsval=9, tsecr=3)], 520, 20, 20, sg.F_RTT_EXACT),
+        ([syn(0, tsval=3), rst(1), syn(500, tsval=4), synack(520, tsval=9, tsecr=4)], 520, 20, 20, sg.F_RTT_EXACT),
+        ([syn(0, tsval=3), rst(1), syn(500, tsval=4), synack(520, tsval=9, tsecr=3)], 520, 20, 520, sg.F_RTT_EXACT),
+        ([syn(0, tsval=3), rst(1), syn(500, tsval=3), synack(520, tsval=9, tsecr=3)], 520, 20, None, sg.F_AMBIGUOUS),
     ],
 )
 def test_d5_round_trips(story, first_ms, last_ms, ts_ms, flag):
