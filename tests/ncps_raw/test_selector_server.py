@@ -110,6 +110,23 @@ def test_data_and_end_together_are_both_noticed(platform: str, port: int) -> Non
     assert set(records["error"]) <= {0, errno.ECONNRESET, errno.EPIPE}
 
 
+@pytest.mark.skipif(not hasattr(socket, "TCP_CORK"), reason="TCP_CORK is Linux's")
+def test_data_and_end_in_one_segment_are_both_noticed(platform: str, port: int) -> None:
+    """On a connection that has been watched for a while they are one event, and no further one comes."""
+    with server([port]) as running:
+        socks = [connect(port) for _ in range(100)]
+        running.board.until_counted(base.ESTABLISHED, 100)
+        for sock in socks:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+            sock.sendall(b"x" * 10)
+            sock.shutdown(socket.SHUT_WR)
+        running.board.until_counted(base.CLOSED, 100)
+        running.stop()
+        for sock in socks:
+            sock.close()
+    assert running.board.total(base.RX_BYTES) == 1000
+
+
 def test_several_loops_serve_their_own_ports(platform: str) -> None:
     one, two, three = free_ports(3)
     with server([one, three], [two]) as running:
