@@ -249,6 +249,7 @@ def _capture(run: Run, wire: WireFacts, tally: Tally) -> CaptureReport:
         packets=wire.packets,
         dropped=wire.dropped,
         died=wire.died,
+        runs_as=wire.runs_as,
         claimed=tally.claimed,
         books=wire.books,
         identities=identities(wire.books),

@@ -80,6 +80,7 @@ class CaptureReport:
     packets: int
     dropped: int | None  # None: the capture process died and cannot tell
     died: str | None
+    runs_as: str | None  # who the capture process was once it had given up its rights
     claimed: int  # captured attempts that a connection of this run owns up to
     books: Books
     identities: tuple[str, ...]

@@ -110,6 +110,7 @@ class WireFacts:
     last_t_ns: int = UNKNOWN
     died: str | None = None  # why the capture ended early
     vantage: str = "client"
+    runs_as: str | None = None  # who looked at the packets, and with which rights
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ One idea: the parent owns the beginning and the end, the child owns everything b
 signal a terminal sends to the whole group, only to its parent: it drains when told to, and leaves when the parent
 is gone. It wakes five times a second, since frames in large batches cost a few per cent of what they cost one by
 one, and at every tick all that is settled is outside it: rows in the spool, totals in shared memory. So killing it
-loses what is open and never the run. Knows nothing of clients, modes or reports.
+loses what is open and never the run. Once everything is open it gives up all rights: only then it looks at what the
+network sends. Knows nothing of clients, modes or reports.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
@@ -26,11 +27,15 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Final
 
+# numpy.unique imports it when first called. By then this process may be somebody who cannot read the installation.
+import numpy.ma  # noqa: F401
+
 from ncps_capture.decode import decode
 from ncps_capture.errors import CaptureUnavailable, FileFault, NcpsError
 from ncps_capture.handshake import HandshakeTable, books_of
 from ncps_capture.live import HAND_OVER_MS, link_type_name, open_live
 from ncps_capture.pcapwrite import PcapWriter
+from ncps_capture.privileges import give_up_rights, hand_over, heir
 from ncps_capture.segments import HANDSHAKE, UNKNOWN, WIRE_FIELDS, Books, CaptureSpec, Handshakes
 from ncps_capture.spool import SpoolWriter, read_spool
 
@@ -41,6 +46,9 @@ _HAND_OVER_S: Final = 2 * HAND_OVER_MS / 1000
 _QUIET_NS: Final = 20_000_000  # how far out of order the processors of a machine may hand frames over, amply
 _READS_A_TICK: Final = 16  # full batches after which rows and counters are handed out although more is waiting
 _IGNORED: Final = (signal.SIGINT, signal.SIGTERM)
+_SILENCE_S: Final = 5.0  # without a tick and without using a processor: it is stopped, and nothing will come
+_LOOK_S: Final = 0.2
+_CPU_CLOCK: Final = 2  # in the number that Linux gives to the clock of a process (clock_getcpuclockid(3))
 _LAST_WORDS_S: Final = 30.0  # for settling and writing what is open at the end of a long run
 
 
@@ -62,6 +70,7 @@ class CaptureResult:
     first_t_ns: int = UNKNOWN  # first and last frame, by the capture's clock
     last_t_ns: int = UNKNOWN
     died: str | None = None  # why the capture ended early
+    runs_as: str | None = None  # who looked at the packets, and with which rights; None if it never came to that
 
 
 class Counters:
@@ -105,7 +114,7 @@ class CaptureProcess:
         self._process = process
         self._pipe = pipe
         self._started_ns = time.time_ns()
-        self._ready: tuple[str, str] | None = None  # link type and filter
+        self._ready: tuple[str, str, str | None] | None = None  # link type, filter and who it runs as
         self._failure: str | None = None
         self._result: CaptureResult | None = None
         # Before multiprocessing's own clean-up, which asks with SIGTERM and then waits without end.
@@ -123,7 +132,7 @@ class CaptureProcess:
         # A Ctrl-C before the child has said that it ignores it would end it with a traceback.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
         try:
-            with warnings.catch_warnings():
+            with _one_thread(), warnings.catch_warnings():
                 # Python 3.12 warns of forking beside threads. Those here are the idle ones of numpy's linear
                 # algebra, which are prepared for it.
                 warnings.simplefilter("ignore", DeprecationWarning)
@@ -168,9 +177,17 @@ class CaptureProcess:
         with suppress(OSError):  # it is gone; what it left in the pipe is read below
             self._pipe.send((expected_answered, grace_s))
         patience_s = grace_s + _LAST_WORDS_S
-        deadline = time.monotonic() + patience_s
+        waited_s = silent_s = 0.0  # in looks, not by a clock: that goes on while both are stopped, as by Ctrl-Z
+        sign = self._sign_of_life()
         while self._result is None and self._failure is None:
-            if not self._listen(deadline - time.monotonic()):
+            if self._listen(_LOOK_S):
+                continue
+            last, sign = sign, self._sign_of_life()
+            waited_s += _LOOK_S
+            silent_s = silent_s + _LOOK_S if sign == last else 0.0
+            if silent_s >= _SILENCE_S:
+                self._failure = f"capture process did not answer for {_SILENCE_S:g} s (stopped?) and was killed"
+            elif waited_s >= patience_s:
                 self._failure = f"capture process gave no result within {patience_s:g} s"
         if self._result is not None:
             self._process.join(_LAST_WORDS_S)
@@ -190,12 +207,20 @@ class CaptureProcess:
             kind, value = "failed", self._obituary()
         if kind == "ready":
             *ready, self.note = value
-            self._ready = (ready[0], ready[1])
+            self._ready = (ready[0], ready[1], ready[2])
         elif kind == "result":
             self._result = value
         else:
             self._failure = value
         return True
+
+    def _sign_of_life(self) -> tuple[int, int]:
+        """Something that changes while the process does anything: its ticks, and the time it has used a processor."""
+        used_ns = 0
+        if self.pid is not None and sys.platform.startswith("linux"):
+            with suppress(OSError):  # it is gone, which its descriptor tells
+                used_ns = time.clock_gettime_ns(~self.pid << 3 | _CPU_CLOCK)
+        return self.counters.read()["t_ns"], used_ns
 
     def _obituary(self) -> str:
         self._process.join()
@@ -206,7 +231,7 @@ class CaptureProcess:
 
     def _salvage(self, died: str) -> CaptureResult:
         """The result of a process that left none: the rows in its spool, and books about these alone."""
-        link_type, filter_text = self._ready or ("", "")
+        link_type, filter_text, runs_as = self._ready or ("", "", None)
         path = _spool_path(self._spec, self.pid)
         books = Books()
         files: tuple[str, ...] = ()
@@ -215,21 +240,34 @@ class CaptureProcess:
         books.syn = books.syn_counted + books.syn_duplicate  # those of open attempts are lost with the process
         totals = self.counters.read()
         return CaptureResult(
-            self._spec.interface, link_type, filter_text, totals["packets"], None, books, files, died=died
+            interface=self._spec.interface,
+            link_type=link_type,
+            filter_text=filter_text,
+            packets=totals["packets"],
+            dropped=None,
+            books=books,
+            handshake_files=files,
+            died=died,
+            runs_as=runs_as,
         )
 
 
 class _Capturing:
-    """The child's side: everything that is open while it captures."""
+    """The child's side: everything that is open while it captures. Made with all rights, used with none."""
 
     def __init__(self, spec: CaptureSpec, counters: Counters) -> None:
         self.source = open_live(spec)
         self._spec = spec
         self._counters = counters
         self._spool = SpoolWriter(_spool_path(spec, os.getpid()), HANDSHAKE)
+        identity = heir(os.environ)
         self._writer = None
         if spec.write_path is not None:
+            new = not os.path.lexists(spec.write_path)
             self._writer = PcapWriter(spec.write_path, self.source.link_type, spec.snaplen)
+            if new and identity is not None and identity.person:
+                hand_over(spec.write_path, identity)
+        self.standing = give_up_rights(identity)
         self._table = HandshakeTable(spec.dup_window_ns, spec.dup_window_ns + _QUIET_NS)
         self._books = Books()
         self._first_t_ns = self._last_t_ns = UNKNOWN
@@ -274,6 +312,7 @@ class _Capturing:
             handshake_files=(str(self._spool.path),),
             first_t_ns=self._first_t_ns,
             last_t_ns=self._last_t_ns,
+            runs_as=self.standing.runs_as,
         )
 
     def _keep(self, rows: Handshakes) -> None:
@@ -304,8 +343,9 @@ def _main(spec: CaptureSpec, counters: Counters, pipe: Connection) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _IGNORED)
     try:
         capturing = _Capturing(spec, counters)
-        source = capturing.source
-        pipe.send(("ready", (link_type_name(source.link_type), source.filter_text, source.note)))
+        source, standing = capturing.source, capturing.standing
+        notes = "; ".join(note for note in (source.note, standing.note) if note) or None
+        pipe.send(("ready", (link_type_name(source.link_type), source.filter_text, standing.runs_as, notes)))
         order = _until_told(capturing, pipe)
         if order is not None:
             _drain(capturing, *order)
@@ -367,6 +407,23 @@ def _reap(process: BaseProcess, pipe: Connection) -> None:
 
 def _spool_path(spec: CaptureSpec, pid: int | None) -> str:
     return str(Path(spec.spool_dir) / f"handshakes-{pid}.spool")
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """A fresh interpreter starts no threads for numpy's linear algebra: capabilities belong to threads, and one thread
+    cannot give up another's.
+    """
+    name = "OPENBLAS_NUM_THREADS"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 def _context() -> BaseContext:
