@@ -89,11 +89,13 @@ def _run(args: list[str]) -> int:
         return 0
     if command == "demo":
         return _run_demo(values)
+    if command == "report":
+        return _run_report(values)
     plan = _plan(command, values, _command_line(args))
     return _show(plan) if values["--dry-run"] else _start(plan)
 
 
-# ---- the three commands ------------------------------------------------------------------------------------
+# ---- the commands ----------------------------------------------------------------------------------------------
 
 
 def _run_dialect(args: list[str]) -> int:
@@ -114,6 +116,18 @@ def _run_demo(values: dict[str, Any]) -> int:
     from ncps_raw.demo import run_demo
 
     return run_demo(duration_ns=units.duration(values["--duration"] or "3s", "--duration"))
+
+
+def _run_report(values: dict[str, Any]) -> int:
+    from ncps_raw.plan import FORMATS
+    from ncps_raw.report import run_report
+
+    format_ = values["--format"] or "text"
+    if format_ not in FORMATS:
+        raise UsageError(f"--format must be {' or '.join(FORMATS)}, not {format_}")
+    return run_report(
+        values["RUN"], format_=format_, output=values["--output"], pcap=values["--pcap"], quiet=values["--quiet"]
+    )
 
 
 def _start(plan: ClientPlan | ServerPlan) -> int:

@@ -29,7 +29,10 @@ def as_text(plan: ClientPlan | ServerPlan, cores: int) -> str:
         ("loops", f"{plan.threads} in {processes}, engine {plan.engine}"),
         ("time", _time(plan)),
         ("capture", _capture(plan)),
-        ("results", f"{plan.format} to {plan.output or 'standard output'}"),
+        (
+            "results",
+            f"{plan.format} to {plan.output or 'standard output'}" + (f", the run to {plan.run}" if plan.run else ""),
+        ),
     ]
     return "".join(f"{name + ':':<14}{value}\n" for name, value in rows)
 

@@ -66,6 +66,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
     "--capture-buffer": Option("capture_buffer", units.size),
     "--format": Option("format", word),
     "--output": Option("output", word),
+    "--run": Option("run", word),
     "--max-failed": Option("max_failed", max_failed),
     "--quiet": Option("quiet"),
 }

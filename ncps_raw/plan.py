@@ -84,6 +84,7 @@ class Plan:
     capture_buffer: int = 64 << 20
     format: str = "text"
     output: str | None = None  # None = standard output
+    run: str | None = None  # also save the run itself, for ``ncps report``
     quiet: bool = False  # nothing on standard error but warnings and errors
     silent_rows: bool = False  # no periodic rows
     max_failed: float | None = None  # share of the attempts, 0 to 1; None = fail only if all of them did
@@ -150,6 +151,9 @@ class Plan:
         if self.capture == "off" and (self.write or self.interface):
             what = "--write" if self.write else "--interface"
             raise UsageError(f"{what} needs the capture, which --no-capture switches off: leave out one of them")
+        named = [path for path in (self.output, self.write, self.run) if path is not None]
+        if len(set(named)) < len(named):
+            raise UsageError("--output, --write and --run must name different files: one would replace the other")
         for address in self.bind:
             _family(address, self._name("bind"))
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ncps_analysis.records import Run, WireFacts
-from ncps_capture.errors import CaptureUnavailable, FileFault
+from ncps_capture.errors import CaptureUnavailable, FileFault, NcpsError
 from ncps_capture.segments import CaptureSpec
 
 from ncps_raw import __version__
@@ -36,6 +36,7 @@ from ncps_raw.plan import Plan
 from ncps_raw.workers import Crew, Task, WorkerResult
 
 if TYPE_CHECKING:
+    from ncps_analysis.runfile import RunWriter
     from ncps_capture.process import CaptureProcess
 
 WORKER_PATIENCE_S = 20.0
@@ -77,16 +78,27 @@ def run(plan: Plan, load: Load) -> int:
     try:
         with (
             Interrupts() as interrupts,
+            _place_for_the_run(plan) as place,
             Output(plan.format, plan.output, silent_rows=plan.silent_rows, quiet=plan.quiet) as output,
-            _scratch() as folder,
+            scratch_folder() as folder,
         ):
-            return _Session(plan, load, interrupts, output, folder).carry_out()
+            return _Session(plan, load, interrupts, output, folder, place).carry_out()
     except LeaveNow:
         return LEFT_BY_SECOND
 
 
+def _place_for_the_run(plan: Plan) -> contextlib.AbstractContextManager[RunWriter | None]:
+    """Taken before anything starts or is truncated: a long run must not end in "cannot write"."""
+    if plan.run is None:
+        return contextlib.nullcontext()
+    from ncps_analysis.runfile import RunWriter
+
+    return RunWriter(plan.run)
+
+
 @contextlib.contextmanager
-def _scratch() -> Iterator[str]:
+def scratch_folder() -> Iterator[str]:
+    """A folder for as long as it is entered; it goes with all that is in it. FileFault if there is no room for it."""
     try:
         folder = tempfile.mkdtemp(prefix="ncps-")
     except OSError as error:
@@ -100,12 +112,21 @@ def _scratch() -> Iterator[str]:
 class _Session:
     """The parts of one run while it lasts."""
 
-    def __init__(self, plan: Plan, load: Load, interrupts: Interrupts, output: Output, folder: str) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        load: Load,
+        interrupts: Interrupts,
+        output: Output,
+        folder: str,
+        place: RunWriter | None = None,
+    ) -> None:
         self._plan = plan
         self._load = load
         self._interrupts = interrupts
         self._output = output
         self._folder = folder
+        self._place = place
         self._context = process_context()
         self._processes = 0
         self._capture_problem = load.capture_problem
@@ -121,8 +142,7 @@ class _Session:
         try:
             crew.start(self._context, tasks)
             capture = self._await_capture(capture)
-            if not crew.wait_ready(self._interrupts.stopped):
-                return LEFT_BY_SECOND if self._interrupts.stopped_by is None else 0
+            ready = crew.wait_ready(self._interrupts.stopped)
             monitor = Monitor(
                 plan,
                 board,
@@ -136,7 +156,8 @@ class _Session:
             for text in (*load.notes, *load.remarks):
                 self._output.remark(text)
             t0_ns = time.monotonic_ns()  # before the line opens: no connection is older than the run
-            crew.go()
+            if ready:  # else interrupted before it began: the report of a run without connections
+                crew.go()
             seen = monitor.watch(t0_ns)
             crew.stop()
             workers = crew.finish(WORKER_PATIENCE_S)
@@ -194,7 +215,6 @@ class _Session:
         self, seen: Watched, workers: Sequence[WorkerResult], board: SharedBoard, wire: WireFacts | None
     ) -> int:
         from ncps_analysis.records import CONNECTION
-        from ncps_analysis.summary import build_report
         from ncps_capture.spool import read_spool
 
         plan, load, totals = self._plan, self._load, board.totals()
@@ -205,7 +225,7 @@ class _Session:
             seen.notes.append(f"the report covers the first {kept} of {attempted} connections")
             attempted = kept
         notes = [*load.notes, *seen.notes, *(w.failure for w in workers if w.failure and w.failure not in seen.notes)]
-        report = build_report(
+        self._tell(
             Run(
                 role=plan.role,
                 command_line=plan.command_line,
@@ -233,11 +253,22 @@ class _Session:
                 attempted=attempted,
                 notes=tuple(notes),
                 first_errors=tuple((f.number, f.count, f.first_ns, f.last_ns) for f in board.failures()),
-            ),
-            self._folder,
+            )
         )
-        self._output.report(report)
         return self._exit_code(totals)
+
+    def _tell(self, finished: Run) -> None:
+        """Report, then save: a person waits for the first. The run is saved even if its report cannot be written."""
+        from ncps_analysis.summary import build_report
+
+        try:
+            self._output.report(build_report(finished, self._folder))
+        except NcpsError:
+            if self._place is not None:
+                self._place.save(finished)
+            raise
+        if self._place is not None:
+            self._place.save(finished)
 
     def _gather(self, workers: Sequence[WorkerResult]) -> tuple[tuple[str, ...], tuple[AddressPair, ...]]:
         """All spools, and one table of paths for all of them.

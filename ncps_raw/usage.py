@@ -1,4 +1,4 @@
-"""Vocabulary: the help texts. docopt reads the command lines of ``server``, ``client`` and ``demo`` from them.
+"""Vocabulary: the help texts. docopt reads the command lines of all commands from them.
 
 Must not know how options are read. The one idea: a text is the only place that says which options a command has,
 so that help and behaviour cannot differ. Examples come first: that is what people look for.
@@ -20,6 +20,7 @@ Commands:
   ncps server [options]                accept connections and echo what arrives
   ncps client HOST [options]           make connections, measure SYN-RTT and retransmits
   ncps demo                            server, client and capture on this machine
+  ncps report RUN [options]            the report of a saved run again, or joined with a capture
 
 NCPS's own command lines are understood:
   ncps -s [flags]                      as ncps server
@@ -52,6 +53,7 @@ _SHARED: Final = """\
   --capture-buffer SIZE    kernel buffer of the capture, default 64M
   --format NAME            text, ncps, json or jsonl, default text
   -o, --output FILE        results go there instead of standard output
+  --run FILE               save the run as well: ncps report makes the report again, in any format
   -q, --quiet              no rows and no remarks: only the report, warnings and errors
   --max-failed SHARE       exit with 1 if more of the attempts failed, as 0.5% or 0.005, default: if all did
   --dry-run                show the plan as understood, start nothing
@@ -66,6 +68,7 @@ Examples:
   ncps client 10.0.0.5 -t 5m --warmup 30s            report without the first 30 seconds
   ncps client 10.0.0.5 -N 10k -P 500 --hold 10s      10,000 open connections, 500 connecting at most
   ncps client 10.0.0.5 -t 10s --format json -o r.json
+  ncps client 10.0.0.5 -t 5m --run r.ncps            save the run, for ncps report r.ncps
   ncps client ::1 --local-port 20000 --local-ports 8k --cross-connect
                                                      8000 local ports times 16 server ports
 
@@ -117,6 +120,9 @@ Options:
 DEMO: Final = """\
 Run a server, a client and a capture on this machine and show what they measure.
 
+First on loopback. Then, where network namespaces may be made (Linux, root, iproute2), for about 5 seconds over a
+path of 10 ms each way that loses every 50th first SYN: what the wire shows of that, and what the kernel says.
+
 Examples:
   ncps demo
   ncps demo -t 10s
@@ -127,6 +133,30 @@ Usage:
 Options:
   -t, --duration TIME      length of a run, default 3s
   -h, --help               this text
+"""
+
+REPORT: Final = """\
+Show a run that was saved with --run: the same report, in any format; or join it with a capture made elsewhere.
+
+Examples:
+  ncps report r.ncps
+  ncps report r.ncps --format json -o r.json
+  ncps report r.ncps --pcap lo.pcap              measure its handshakes in a capture by tcpdump
+
+Usage:
+  ncps report RUN [options]
+
+Options:
+  --pcap FILE              handshakes from this capture, by its own clock, instead of those the run captured
+  --format NAME            text, ncps, json or jsonl, default text
+  -o, --output FILE        results go there instead of standard output
+  -q, --quiet              no rows and no remarks: only the report, warnings and errors
+  -h, --help               this text
+
+A capture of another host has another clock: the difference is estimated from the connections themselves and
+reported with its spread, and what would need one clock (the client's own overheads) is left unknown.
+
+Exit codes: 0 done, 2 command line, 3 a file cannot be read or written.
 """
 
 NCPS: Final = """\
@@ -161,5 +191,5 @@ Our options are understood beside them: see ncps client --help and ncps server -
 Exit codes: 0 done, 255 command line, 3 this machine.
 """
 
-COMMANDS: Final = {"server": SERVER, "client": CLIENT, "demo": DEMO}
-POSITIONALS: Final = {"server": (), "client": ("HOST",), "demo": ()}
+COMMANDS: Final = {"server": SERVER, "client": CLIENT, "demo": DEMO, "report": REPORT}
+POSITIONALS: Final = {"server": (), "client": ("HOST",), "demo": (), "report": ("RUN",)}

@@ -46,6 +46,7 @@ def run(ncps: str) -> Callable[..., Done]:
         ("client 10.0.0.5 -t 5 -h", usage.CLIENT),
         ("server --help", usage.SERVER),
         ("demo --help", usage.DEMO),
+        ("report --help", usage.REPORT),
         ("-c --help", usage.NCPS),
         ("-s --help", usage.NCPS),
     ],
@@ -90,6 +91,10 @@ def test_without_arguments_help_is_a_usage_error(run: Callable[..., Done]) -> No
         (2, "client 10.0.0.5 -r 0", "--threads must be 1 to 1024, not 0"),
         (2, "client 10.0.0.5 --capture --no-capture", "--capture and --no-capture contradict each other"),
         (2, "client 10.0.0.5:80", "HOST is an address without a port: 10.0.0.5 --port 80"),
+        (2, "client 10.0.0.5 --run r.ncps -o r.ncps", "--output, --write and --run must name different files"),
+        (2, "report", "RUN is missing: ncps report RUN [options]"),
+        (2, "report r.ncps --format csv", "--format must be text or ncps or json or jsonl, not csv"),
+        (3, "report absent.ncps", "cannot read absent.ncps: No such file or directory"),
         (255, "-c", "-c needs the server's address"),
         (255, "-c 10.0.0.5 -brief", "NCPS's flag -brief is not available"),
         (255, "-s -r none", "-r must be a whole number"),
@@ -187,10 +192,10 @@ def stand_ins(answer: Callable[..., int]) -> Iterator[list[Any]]:
     calls: list[Any] = []
 
     def record(*plan: Any, **options: Any) -> int:
-        calls.append(plan[0] if plan else options)
+        calls.append((*plan, options) if plan and options else plan[0] if plan else options)
         return answer()
 
-    names = {"ncps_raw.client": "run_client", "ncps_raw.server": "run_server", "ncps_raw.demo": "run_demo"}
+    names = {f"ncps_raw.{command}": f"run_{command}" for command in ("client", "server", "demo", "report")}
     with pytest.MonkeyPatch.context() as patch:
         for module, function in names.items():
             fake = types.ModuleType(module)
@@ -209,7 +214,7 @@ def test_the_client_gets_its_plan() -> None:
         "client 10.0.0.5 -t 10s --warmup 500ms -i 2 -b 10.0.0.1-2 -p 9800 --ports 4 -r 8 --processes 2 -N 10k "
         "-P 1.5k -M 0 --hold 20ms --size 4k --local-port 2000 --local-ports 100 --cross-connect --no-reconnect "
         "--close rst --engine selector --capture --interface lo -w a.pcap --capture-buffer 8M --format jsonl "
-        "-o out.jsonl -q --max-failed 5%"
+        "-o out.jsonl --run r.ncps -q --max-failed 5%"
     )
     code, calls = call(line)
     assert code == 0
@@ -241,6 +246,7 @@ def test_the_client_gets_its_plan() -> None:
             capture_buffer=8 << 20,
             format="jsonl",
             output="out.jsonl",
+            run="r.ncps",
             quiet=True,
             silent_rows=True,
             max_failed=0.05,
@@ -289,6 +295,19 @@ def test_the_dialect_gets_its_plan() -> None:
 @pytest.mark.parametrize(("line", "ns"), [("demo", 3 * SECOND), ("demo -t 500ms", SECOND // 2)])
 def test_the_demo_gets_its_length(line: str, ns: int) -> None:
     assert call(line)[1] == [{"duration_ns": ns}]
+
+
+@pytest.mark.parametrize(
+    ("line", "changes"),
+    [
+        ("report r.ncps", {}),
+        ("report r.ncps --pcap lo.pcap", {"pcap": "lo.pcap"}),
+        ("report --format json r.ncps -o r.json -q", {"format_": "json", "output": "r.json", "quiet": True}),
+    ],
+)
+def test_the_report_gets_its_files_and_format(line: str, changes: dict[str, Any]) -> None:
+    plain = {"format_": "text", "output": None, "pcap": None, "quiet": False}
+    assert call(line)[1] == [("r.ncps", {**plain, **changes})]
 
 
 def test_a_command_line_stays_one_line() -> None:

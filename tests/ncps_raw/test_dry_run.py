@@ -86,6 +86,7 @@ def test_a_plain_server() -> None:
             "required, on eth0, packets to a.pcap",
         ),
         ({"format": "jsonl", "output": "r.jsonl"}, "results", "jsonl to r.jsonl"),
+        ({"run": "r.ncps"}, "results", "text to standard output, the run to r.ncps"),
         ({"mode": "0", "close": "rst"}, "mode", "0: connect and close, with RST"),
         ({"processes": 1}, "loops", "16 in 1 process, engine selector"),
     ],

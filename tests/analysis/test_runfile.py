@@ -1,0 +1,329 @@
+import json
+import os
+import resource
+import stat
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_runs import Made, clean, finish, interval, lossy, rows
+from ncps_analysis.records import CONNECTION, ClockPairs, Interval
+from ncps_analysis.runfile import RunWriter, load_run
+from ncps_analysis.summary import build_report
+from ncps_capture.errors import FileFault
+from ncps_capture.segments import HANDSHAKE, Books
+from ncps_capture.spool import SpoolWriter, read_spool
+
+
+def spooled(made: Made, folder: Path, pieces: int = 2):
+    """The run of ``made`` with its rows in files, as a session leaves it."""
+
+    def files(kind, dtype, content):
+        paths = [str(folder / f"{kind}-of-worker-{n}") for n in range(pieces)]
+        for path, part in zip(paths, np.array_split(content, pieces), strict=True):
+            with SpoolWriter(path, dtype) as writer:
+                writer.append(part)
+        return tuple(paths)
+
+    run = replace(made.run, connection_files=files("connections", CONNECTION, made.records))
+    if run.wire is None:
+        return run
+    return replace(run, wire=replace(run.wire, handshake_files=files("handshakes", HANDSHAKE, made.handshakes)))
+
+
+def saved(run, path: Path) -> Path:
+    with RunWriter(path) as writer:
+        writer.save(run)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "spools"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> str:
+    made = tmp_path / "scratch"
+    made.mkdir()
+    return str(made)
+
+
+def without_files(run):
+    return replace(run, connection_files=(), clock=None, wire=run.wire and replace(run.wire, handshake_files=()))
+
+
+RUNS = {
+    "captured": lossy(300, notes=("limits\nclamped", "é\udcff"), first_errors=((111, 10, -5, 1 << 62),)),
+    "kernel": finish(lossy(300).records, None, capture_problem="no right", planned_s=None, interrupted="SIGINT"),
+    "drops unknown": lossy(300, wire={"dropped": None, "died": "killed", "books": Books(unsupported_linktypes={9: 3})}),
+    "rows": clean(3, intervals=(interval(1.0), interval(1 / 3, retransmits=None, clean=None, source="wire"))),
+    "nothing": clean(0),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_everything_comes_back(name: str, folder: Path, scratch: str, tmp_path: Path) -> None:
+    run = spooled(RUNS[name], folder)
+    loaded = load_run(saved(run, tmp_path / "r.ncps"), scratch)
+    assert without_files(loaded) == without_files(run)
+    assert np.array_equal(loaded.clock.monotonic_ns, run.clock.monotonic_ns)
+    assert np.array_equal(loaded.clock.realtime_ns, run.clock.realtime_ns)
+    pairs = list(zip(run.connection_files, loaded.connection_files, strict=True))
+    if run.wire is not None:
+        pairs += zip(run.wire.handshake_files, loaded.wire.handshake_files, strict=True)
+    for before, after in pairs:
+        assert Path(before).read_bytes() == Path(after).read_bytes()
+        assert Path(after).parent == Path(scratch)
+    assert build_report(loaded, scratch) == build_report(run, str(folder))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    rows_=st.lists(
+        st.builds(
+            interval,
+            st.floats(0, 1e9),
+            seconds=st.floats(0, 1e9),
+            rx_bytes=st.integers(0, 1 << 62),
+            clean_rtt_us=st.none() | st.integers(0, 1 << 40),
+            ports_wrapped=st.booleans(),
+        ),
+        max_size=5,
+    ),
+    text=st.text(max_size=20),
+    clock=st.lists(st.tuples(st.integers(0, 1 << 62), st.integers(0, 1 << 62)), min_size=1, max_size=4),
+)
+def test_any_figures_come_back_to_the_last_bit(tmp_path_factory, rows_: list[Interval], text: str, clock) -> None:
+    folder = tmp_path_factory.mktemp("run")
+    pairs = np.array(clock, np.int64)
+    run = replace(
+        clean(0).run, intervals=tuple(rows_), target=text, clock=ClockPairs(pairs[:, 0], pairs[:, 1]), wire=None
+    )
+    loaded = load_run(saved(run, folder / "r"), str(folder))
+    assert (loaded.intervals, loaded.target) == (tuple(rows_), text)
+    assert np.array_equal(loaded.clock.realtime_ns, pairs[:, 1])
+
+
+def test_any_program_can_read_it(folder: Path, tmp_path: Path) -> None:
+    """An archive of text and of spools whose headers name their columns."""
+    run = spooled(lossy(100), folder)
+    with zipfile.ZipFile(saved(run, tmp_path / "r.ncps")) as archive:
+        assert archive.testzip() is None
+        assert archive.namelist()[0] == "run.json"
+        facts = json.loads(archive.read("run.json"))
+        assert (facts["format"], facts["version"]) == ("ncps run", 1)
+        assert facts["run"]["target"] == "127.0.0.2"
+        found = 0
+        for number in range(facts["run"]["connection_files"]):
+            content = archive.read(f"connections-{number}.spool")
+            magic, columns, body = content.split(b"\n", 2)
+            assert magic == b"ncps spool 1"
+            assert json.loads(columns)[0] == ["start_ns", "<i8"]
+            found += len(body) // CONNECTION.itemsize
+    assert found == 100
+
+
+# ---- where it may not be written ---------------------------------------------------------------------------
+
+
+def parts(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.name.endswith(".part"))
+
+
+def test_until_it_is_saved_what_was_there_stays(tmp_path: Path) -> None:
+    path = tmp_path / "r.ncps"
+    path.write_text("before")
+    with RunWriter(path):
+        assert path.read_text() == "before"
+        assert len(parts(tmp_path)) == 1
+    assert path.read_text() == "before"
+    assert parts(tmp_path) == []
+
+
+def test_it_replaces_what_was_there_and_follows_a_link(folder: Path, scratch: str, tmp_path: Path) -> None:
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.write_text("before")
+    link.symlink_to(real)
+    saved(spooled(clean(3), folder), link)
+    assert link.is_symlink()
+    assert load_run(real, scratch).attempted == 3
+    assert stat.S_IMODE(real.stat().st_mode) == 0o666 & ~_umask()
+    assert parts(tmp_path) == []
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(FileFault) as caught:
+        RunWriter(path)
+    message = str(caught.value)
+    assert str(path) in message
+    assert "\n" not in message
+    return message
+
+
+def test_what_cannot_be_written_is_said_before_the_run(tmp_path: Path) -> None:
+    assert "No such file or directory; choose another file" in refused(tmp_path / "absent" / "r.ncps")
+    assert "not a regular file" in refused(tmp_path)
+    assert "not a regular file" in refused(Path("/dev/null"))
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+    os.mkfifo(tmp_path / "fifo")
+    assert "not a regular file" in refused(tmp_path / "fifo")
+    assert "null byte" in refused(Path("a\0b"))
+    assert "File name too long" in refused(tmp_path / ("x" * 250))
+
+
+def test_a_disk_that_fills_is_told_in_one_line_and_nothing_is_left(folder: Path, tmp_path: Path) -> None:
+    random = np.frombuffer(np.random.default_rng(1).bytes(4000 * CONNECTION.itemsize), CONNECTION)
+    run = spooled(Made(clean(0).run, random, clean(0).handshakes), folder)
+    path = tmp_path / "r.ncps"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with RunWriter(path) as writer:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))
+        try:
+            with pytest.raises(FileFault, match=r"cannot write .*r\.ncps: File too large; the run is not saved"):
+                writer.save(run)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [path.name for path in tmp_path.iterdir()] == ["spools"]
+
+
+# ---- what is no run ----------------------------------------------------------------------------------------
+
+
+def fault(path: Path, scratch: str) -> str:
+    with pytest.raises(FileFault) as caught:
+        load_run(path, scratch)
+    message = str(caught.value)
+    assert message.startswith(f"cannot read {path}")
+    assert "\n" not in message
+    return message.removeprefix(f"cannot read {path}")
+
+
+def test_files_that_are_no_run_are_named(tmp_path: Path, scratch: str) -> None:
+    assert fault(tmp_path / "absent", scratch) == ": No such file or directory"
+    assert fault(tmp_path, scratch) == ": Is a directory"
+    for content in (b"", b"text", b"\xd4\xc3\xb2\xa1" + bytes(20)):
+        (tmp_path / "foreign").write_bytes(content)
+        assert fault(tmp_path / "foreign", scratch) == ": it is not a run saved with --run"
+    with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
+        archive.writestr("a.txt", "text")
+    assert fault(tmp_path / "other.zip", scratch) == ": it is not a run saved with --run"
+
+
+def changed(run, path: Path, change) -> Path:
+    """A saved run whose ``run.json`` was changed by ``change``."""
+    saved(run, path)
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    facts = json.loads(members["run.json"])
+    members["run.json"] = change(facts) or json.dumps(facts)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            if content is not None:
+                archive.writestr(name, content)
+    return path
+
+
+def put(*keys, value):
+    def change(facts):
+        for key in keys[:-1]:
+            facts = facts[key]
+        facts[keys[-1]] = value
+
+    return change
+
+
+def drop(*keys):
+    def change(facts):
+        for key in keys[:-1]:
+            facts = facts[key]
+        del facts[keys[-1]]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (put("format", value="another"), ": it is not a run saved with --run"),
+        (put("version", value=2), ": it has format 2, this program reads 1; use the version of ncps that saved it"),
+        (drop("run"), ": it is damaged: run.json has no run"),
+        (lambda facts: "{", ": it is damaged: "),
+        (lambda facts: "[]", ": it is not a run saved with --run"),
+        (lambda facts: b"\xff\xff", ": it is damaged: "),
+        (lambda facts: "[" * 100_000, ": it is damaged: "),
+        (put("run", "role", value="judge"), ": it is damaged: run.role is 'judge'"),
+        (put("run", "threads", value="4"), ": it is damaged: run.threads is '4'"),
+        (put("run", "threads", value=True), ": it is damaged: run.threads is 'True'"),
+        (put("run", "t0_ns", value=1 << 63), ": it is damaged: run.t0_ns is '9223372036854775808'"),
+        (put("run", "warmup_s", value=None), ": it is damaged: run.warmup_s is 'None'"),
+        (put("run", "paths", value=[["127.0.0.1"]]), ": it is damaged: run.paths[] is \"['127.0.0.1']\""),
+        (put("run", "paths", value=[["here", "there"]]), ": it is damaged: cannot read the address 'here'"),
+        (put("run", "clock", "monotonic_ns", value=[]), ": it is damaged: run.clock has no pairs"),
+        (put("run", "clock", value={"monotonic_ns": [], "realtime_ns": []}), ": it is damaged: run.clock has no pairs"),
+        (put("run", "wire", "books", "syn", value=1.5), ": it is damaged: run.wire.books.syn is '1.5'"),
+        (put("run", "wire", "surprise", value=1), ": it is damaged: run.wire has an unknown field, 'surprise'"),
+        (put("run", "wire", value=[]), ": it is damaged: run.wire is no record"),
+        (drop("run", "target"), ": it is damaged: run.target is missing"),
+        (put("run", "connection_files", value=3), ": it is damaged: "),
+        (put("run", "connection_files", value=-1), ": it is damaged: the number of its spools of connections is '-1'"),
+        (put("run", "connection_files", value=["/etc/passwd"]), ": it is damaged: the number of its spools"),
+        (put("run", "wire", "handshake_files", value=10**9), ": it is damaged: the number of its spools of handshakes"),
+    ],
+)
+def test_a_changed_run_is_refused_in_one_line(change, message: str, folder: Path, scratch: str, tmp_path: Path) -> None:
+    assert fault(changed(spooled(clean(3), folder), tmp_path / "r.ncps", change), scratch).startswith(message)
+
+
+def test_what_later_versions_add_with_a_default_may_be_absent(folder: Path, scratch: str, tmp_path: Path) -> None:
+    path = changed(spooled(clean(3), folder), tmp_path / "r.ncps", drop("run", "notes"))
+    assert load_run(path, scratch).notes == ()
+
+
+def test_rows_of_other_columns_are_refused(folder: Path, scratch: str, tmp_path: Path) -> None:
+    run = spooled(clean(3), folder)
+    with SpoolWriter(run.connection_files[0], np.dtype([("old", "<i8")])) as writer:
+        writer.append(np.zeros(3, np.dtype([("old", "<i8")])))
+    message = fault(saved(run, tmp_path / "r.ncps"), scratch)
+    assert message == " (connections-0.spool): its rows have other columns; it was written by another version"
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_no_damage_is_read_as_another_run(tmp_path_factory, data) -> None:
+    """One byte changed, or the end missing: one line says so, or nothing that matters has changed."""
+    folder = tmp_path_factory.mktemp("run")
+    records, handshakes = rows(20)
+    run = spooled(finish(records, handshakes), folder)
+    content = bytearray(saved(run, folder / "r.ncps").read_bytes())
+    if data.draw(st.booleans()):
+        at = data.draw(st.integers(0, len(content) - 1))
+        content[at] ^= data.draw(st.integers(1, 255))
+    else:
+        del content[data.draw(st.integers(0, len(content) - 1)) :]
+    (folder / "damaged").write_bytes(content)
+    (folder / "scratch").mkdir()
+    try:
+        loaded = load_run(folder / "damaged", str(folder / "scratch"))
+    except FileFault as error:
+        said = str(error)
+    else:
+        said = ""
+    if said:
+        assert "\n" not in said
+        assert str(folder / "damaged") in said
+        return
+    assert without_files(loaded) == without_files(run)
+    assert np.array_equal(np.concatenate([read_spool(p, CONNECTION) for p in loaded.connection_files]), records)
