@@ -120,9 +120,6 @@ Options:
 DEMO: Final = """\
 Run a server, a client and a capture on this machine and show what they measure.
 
-First on loopback. Then, where network namespaces may be made (Linux, root, iproute2), for about 5 seconds over a
-path of 10 ms each way that loses every 50th first SYN: what the wire shows of that, and what the kernel says.
-
 Examples:
   ncps demo
   ncps demo -t 10s
@@ -131,8 +128,11 @@ Usage:
   ncps demo [options]
 
 Options:
-  -t, --duration TIME      length of a run, default 3s
+  -t, --duration TIME      length of the part on loopback, default 3s
   -h, --help               this text
+
+First on loopback. Then, where network namespaces may be made (Linux, root, iproute2), for about 5 seconds over a
+path of 10 ms each way that loses every 50th first SYN: what the wire shows of that, and what the kernel says.
 """
 
 REPORT: Final = """\

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final
@@ -26,6 +26,13 @@ PROGRAM: Final = (sys.executable, "-m", "ncps_raw")
 _PORT: Final = "10001"
 _PATIENCE_S: Final = 60.0
 _LOOK_S: Final = 0.02
+_ASK_S: Final = 0.1
+_PIPES: Final[dict[str, Any]] = {
+    "stdout": subprocess.PIPE,
+    "stderr": subprocess.PIPE,
+    "text": True,
+    "process_group": 0,
+}
 
 TRUSTWORTHY: Final = (Expectation("lost_by_devices", "=", "0"), Expectation("unwritten", "=", "0"))
 """Expected of every scenario: nothing was lost beside the rules, or the relay's counts would not be the truth."""
@@ -54,21 +61,25 @@ def scenarios() -> list[Scenario]:
     ]
 
 
-def play(scenario: Scenario, program: Sequence[str] = PROGRAM) -> Outcome:
-    """Play a scenario with ``program`` as ``ncps``. EnvironmentFault where no lab can be made or a program fails."""
+def play(scenario: Scenario, program: Sequence[str] = PROGRAM, stopped: Callable[[], bool] = lambda: False) -> Outcome:
+    """Play a scenario with ``program`` as ``ncps``. EnvironmentFault where no lab can be made or a program fails.
+
+    The client is interrupted once ``stopped`` says so, and what it reports then is the outcome. Both programs are in
+    groups of their own: a Ctrl-C at the terminal reaches the client by that way alone, and not twice.
+    """
     offset_ns = time.time_ns() - time.monotonic_ns()
     with Lab(scenario.network, scenario.sysctls_a, scenario.sysctls_b) as lab:
         address = lab.b.ipv4 if scenario.ip == 4 else lab.b.ipv6
         command = [*program, "server", "--bind", address, "--port", _PORT, "--format", "json", *scenario.server]
-        server = lab.b.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        server = lab.b.run(command, **_PIPES)
         _wait_listening(server)
         if scenario.server_stopped_ns:
             lab.b.signal(signal.SIGSTOP)
         command = [*program, "client", address, "--port", _PORT, "--capture", "--format", "json", *scenario.client]
-        client = lab.a.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        client = lab.a.run(command, **_PIPES)
         if scenario.server_stopped_ns:
             _go_on_later(lab, client, scenario.server_stopped_ns)
-        report, remarks = _result(client, "client")
+        report, remarks = _result(client, "client", stopped)
         server.send_signal(signal.SIGTERM)
         server_report, _ = _result(server, "server")
         lost = lab.a.device_losses() + lab.b.device_losses()
@@ -108,11 +119,21 @@ def _go_on_later(lab: Lab, client: subprocess.Popen[str], stopped_ns: int) -> No
     lab.b.signal(signal.SIGCONT)
 
 
-def _result(process: subprocess.Popen[str], name: str) -> tuple[dict[str, Any], str]:
-    try:
-        out, remarks = process.communicate(timeout=_PATIENCE_S)
-    except subprocess.TimeoutExpired:
-        raise EnvironmentFault(f"the scenario's {name} did not end within {_PATIENCE_S:g} s") from None
+def _result(
+    process: subprocess.Popen[str], name: str, stopped: Callable[[], bool] = lambda: False
+) -> tuple[dict[str, Any], str]:
+    deadline = time.monotonic() + _PATIENCE_S
+    told = False
+    while True:
+        try:
+            out, remarks = process.communicate(timeout=_ASK_S)
+            break
+        except subprocess.TimeoutExpired:
+            if time.monotonic() > deadline:
+                raise EnvironmentFault(f"the scenario's {name} did not end within {_PATIENCE_S:g} s") from None
+        if stopped() and not told:
+            told = True
+            process.send_signal(signal.SIGINT)
     try:
         report: dict[str, Any] = json.loads(out)
     except ValueError:

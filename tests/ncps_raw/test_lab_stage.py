@@ -60,3 +60,26 @@ def test_a_program_that_fails_is_told(line: str, said: str) -> None:
     scenario = read_scenario("made", f"{line}\n[expect]\nfailed = 0")
     with pytest.raises(EnvironmentFault, match=said):
         play(scenario, (sys.executable, "-c", PROGRAM))
+
+
+# Stands for ``ncps`` where the client runs until it is interrupted, once.
+PATIENT = """
+import signal, sys
+if sys.argv[1] == "server":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(print("{}")))
+    print("ncps: listening", file=sys.stderr, flush=True)
+    signal.pause()
+signal.signal(signal.SIGINT, lambda *_: signal.signal(signal.SIGINT, signal.SIG_DFL))
+open(sys.argv[-1], "w").close()
+signal.pause()
+print('{"interrupted": "SIGINT", "failed": 0}')
+"""
+
+
+@pytest.mark.namespaces
+def test_a_stopped_scenario_reports_what_its_client_did_until_then(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    scenario = read_scenario("made", f"client = '{ready}'\n[expect]\nfailed = 0\nexit_code = 0")
+    outcome = play(scenario, (sys.executable, "-c", PATIENT), ready.exists)
+    assert outcome.failures() == ""
+    assert outcome.figures["interrupted"] == "SIGINT"
