@@ -55,6 +55,11 @@ LIFE_NS: Final = 140_000_000_000
 EARLY_NS: Final = 1_000_000_000
 """How far ahead of its SYN a SYN-ACK may stand (D13)."""
 
+ACK_NS: Final = 4_000_000_000
+"""How long after a SYN-ACK its acknowledgement is looked for (D12): a lost one comes after a repeat, at 1 s or 3 s.
+
+Longer would let a flood of SYNs whose answers are never acknowledged fill the memory.
+"""
 CENSORED_NS: Final = 3_000_000_000
 """A capture that ends sooner after the last SYN has not waited for its answer (D8)."""
 PATIENCE_NS: Final = LIFE_NS + CENSORED_NS
@@ -96,6 +101,8 @@ class _Part:
     synack: int | None = None
     synack_n: int = 0
     dup_synack: int = 0
+    third: int | None = None  # the client's first acknowledgement of ``synack``
+    sharing: list[_Part] = field(default_factory=list)  # parts that were acknowledged by the same segment
     refusal: int | None = None
     rst_ignored: int = 0
     partners: list[_Part] = field(default_factory=list)
@@ -115,7 +122,9 @@ class _Part:
 class _Tuple:
     """Reads the segments of one four-tuple in time order."""
 
-    def __init__(self, segments: Segments, order_ns: Ints, reverse: npt.NDArray[np.bool_], alone: bool) -> None:
+    def __init__(
+        self, segments: Segments, order_ns: Ints, reverse: npt.NDArray[np.bool_], alone: bool, third_ack: bool
+    ) -> None:
         self._columns = {
             name: segments[name].tolist()
             for name in ("t_ns", "seq", "ack", "tsval", "tsecr", "ip_ident", "payload", "flags", "ttl", "bits")
@@ -123,6 +132,7 @@ class _Tuple:
         self._order: list[int] = order_ns.tolist()
         self._reverse: list[bool] = reverse.tolist()
         self._alone = alone
+        self._third_ack = third_ack
         self._copies: dict[tuple[object, ...], tuple[int, int, _Part]] = {}
         self._current: dict[tuple[bool, int], _Part] = {}
         self.rounds: list[_Part] = []
@@ -219,10 +229,42 @@ class _Tuple:
             self._own(i, part)
 
     def ack(self, i: int) -> None:
+        if self._acknowledges(i):
+            return
         for part in self._undecided(not self._reverse[i], self._order[i])[:1]:
             if not part.covers(self._columns["ack"][i]):
                 part.challenged = True
                 self._own(i, part)
+
+    def _acknowledges(self, i: int) -> bool:
+        """D12, for each SYN-ACK that has this number and was not acknowledged yet."""
+        if not self._third_ack or self._alone or not self._columns["flags"][i] & ACK:
+            return False
+        now, reverse, server_isn = self._order[i], self._reverse[i], (self._columns["ack"][i] - 1) % _MODULUS
+        taken = []
+        for part in (*self.rounds, *self.lone):
+            k = part.synack
+            if (
+                k is not None
+                and part.third is None
+                and part.reverse == reverse
+                and self._columns["seq"][k] == server_isn
+                and now <= self._order[k] + ACK_NS
+            ):
+                part.third = i
+                self._own(i, part)
+                taken.append(part)
+        for part in taken:
+            part.sharing = taken
+        return bool(taken)
+
+    def t_ack(self, part: _Part) -> int:
+        """Time of the third ACK; UNKNOWN where there is none or the clock stepped before it came."""
+        if part.third is None or part.synack is None:
+            return UNKNOWN
+        t, order = self._columns["t_ns"], self._order
+        stepped = order[part.third] - t[part.third] != order[part.synack] - t[part.synack]
+        return UNKNOWN if stepped else int(t[part.third])
 
     def icmp(self, i: int) -> None:
         for part in self._undecided(self._reverse[i], self._order[i]):
@@ -241,25 +283,34 @@ class _Tuple:
         return self._columns["t_ns"][part.synack] - self._columns["t_ns"][told[0]] if len(told) == 1 else UNKNOWN
 
     def ready_ns(self, part: _Part) -> int:
-        if part.state == SYNACK_ONLY:
-            return part.start + EARLY_NS
-        return part.latest if part.decided else part.start + PATIENCE_NS
+        if not part.decided:
+            return part.start + PATIENCE_NS
+        acknowledged = part.latest
+        if self._third_ack and part.synack is not None and part.third is None:
+            acknowledged = max(part.latest, self._order[part.synack] + ACK_NS)
+        return max(acknowledged, part.start + EARLY_NS) if part.state == SYNACK_ONLY else acknowledged
 
 
 def settle_tuple(
-    segments: Segments, order_ns: Ints, reverse: npt.NDArray[np.bool_], alone: bool, window_ns: int
+    segments: Segments,
+    order_ns: Ints,
+    reverse: npt.NDArray[np.bool_],
+    alone: bool,
+    window_ns: int,
+    third_ack: bool = False,
 ) -> Settled:
     """Rows of one four-tuple by the definitions.
 
     ``segments``: (n,) SEGMENT rows of one tuple, in any order; ``order_ns``: (n,) their times with steps of the clock
-    undone; ``reverse``: (n,) their directions; ``alone``: the two endpoints are one; ``window_ns``: D2's window.
+    undone; ``reverse``: (n,) their directions; ``alone``: the two endpoints are one; ``window_ns``: D2's window;
+    ``third_ack``: look for D12, which keeps an answered round open until it was acknowledged.
     """
     tcp = segments["kind"] != KIND_ICMP
     syn = tcp & (segments["flags"] & SYN != 0)
     synack = syn & (segments["flags"] & ACK != 0)
     # At one instant a SYN comes first and its answer next: zero is a round trip, and no order is known.
     rank = np.where(synack, 1, np.where(syn, 0, 2))
-    read = _Tuple(segments, order_ns, reverse, alone)
+    read = _Tuple(segments, order_ns, reverse, alone, third_ack)
     flags = segments["flags"].tolist()
     is_tcp = tcp.tolist()
     for i in np.lexsort((segments["frame"], rank, order_ns)).tolist():
@@ -279,12 +330,16 @@ def settle_tuple(
 
 
 def _together(parts: list[_Part], ready: list[int]) -> list[int]:
-    """Crossed SYNs leave together, or the one left behind would no longer be seen to have crossed."""
+    """Crossed SYNs leave together, or the one left behind would no longer be seen to have crossed.
+
+    So do parts that one segment acknowledged: it leaves with the last of them.
+    """
     ready_of = {id(part): time for part, time in zip(parts, ready, strict=True)}
-    for part in parts:
-        group, queue = {id(part): part}, [part]
+    for head in parts:
+        group, queue = {id(head): head}, [head]
         while queue:
-            for other in queue.pop().partners:
+            part = queue.pop()
+            for other in (*part.partners, *part.sharing):
                 if id(other) not in group:
                     group[id(other)] = other
                     queue.append(other)
@@ -301,10 +356,10 @@ def _rows(read: _Tuple, segments: Segments, order_ns: Ints) -> Handshakes:
     put_last_syns(rows, pick(segments, np.array([part.syns[-1] for part in read.rounds], np.int64)))
     for row, part in zip(rows, read.rounds, strict=True):
         repeats = len(part.syns) - 1
-        row["syn_n"] = min(repeats + 1, _COUNT_MAX)
-        row["retrans_after_challenge"] = min(part.after_challenge, _COUNT_MAX)
-        row["retrans_timeout"] = min(repeats - part.after_challenge, _COUNT_MAX)
-        row["dup_syn"] = min(part.dup_syn, _COUNT_MAX)
+        row["syn_n"] = repeats + 1
+        row["retrans_after_challenge"] = part.after_challenge
+        row["retrans_timeout"] = repeats - part.after_challenge
+        row["dup_syn"] = part.dup_syn
         row["rst_ignored"] = min(part.rst_ignored, _COUNT_MAX)
         row["syn_len"] = part.syn_len
         row["state"] = SIMULTANEOUS if part.partners else part.state
@@ -313,6 +368,7 @@ def _rows(read: _Tuple, segments: Segments, order_ns: Ints) -> Handshakes:
         if part.synack is not None:
             decision = part.synack
             row["t_synack_ns"] = t[decision]
+            row["t_ack_ns"] = read.t_ack(part)
             row["t_syn_before_ns"] = t[part.syns[-1]]
             row["server_isn"] = segments["seq"][decision]
             row["tsecr"] = segments["tsecr"][decision]
@@ -334,9 +390,21 @@ def _rows(read: _Tuple, segments: Segments, order_ns: Ints) -> Handshakes:
     lone = np.array([part.first for part in read.lone], np.int64)
     answers = rows_of_synacks(pick(segments, lone), order_ns[lone])
     answers["dup_synack"] = [min(part.dup_synack, _COUNT_MAX) for part in read.lone]
+    answers["t_ack_ns"] = [read.t_ack(part) for part in read.lone]
     out = join((rows, answers))
     judge(out)
     return out
+
+
+_TIMES: Final = (
+    "t_syn_first_ns",
+    "t_syn_last_ns",
+    "t_syn_before_ns",
+    "t_synack_ns",
+    "t_ack_ns",
+    "rtt_ts_ns",
+    "t_refused_ns",
+)
 
 
 # ---- what both ways share --------------------------------------------------------------------------------------
@@ -385,14 +453,14 @@ def _rows_of(first: Segments, order_ns: Ints, ends: tuple[str, str], ports: tupl
     rows["sport"], rows["dport"] = first[ports[0]], first[ports[1]]
     for name in ("tunnel", "frame", "mss", "vlan", "source", "ip_version", "wscale", "ttl"):
         rows[name] = first[name]
-    for name in ("t_syn_first_ns", "t_syn_last_ns", "t_syn_before_ns", "t_synack_ns", "rtt_ts_ns", "t_refused_ns"):
+    for name in _TIMES:
         rows[name] = UNKNOWN
     rows["t_order_ns"] = order_ns
     return rows
 
 
 def judge(rows: Handshakes) -> None:
-    """Decide in place what is known of each row's round trip (D5), from its times, counts and flags."""
+    """Decide in place what is known of each row's round trip (D5, D12), from its times, counts and flags."""
     flags = rows["flags"] & ~np.uint16(F_RTT_EXACT | F_AMBIGUOUS | F_CLOCK_ERROR)
     answered = rows["state"] == ANSWERED
     step = (flags & F_CLOCK_STEP) != 0
@@ -404,6 +472,7 @@ def judge(rows: Handshakes) -> None:
     rtt = np.where(told, rows["rtt_ts_ns"], UNKNOWN)
     rtt[single] = (rows["t_synack_ns"] - rows["t_syn_first_ns"])[single]
     rows["rtt_ts_ns"] = rtt
+    rows["t_ack_ns"][step | ~(answered | (rows["state"] == SYNACK_ONLY))] = UNKNOWN
     flags[error] |= F_CLOCK_ERROR
     flags[usable & (rtt != UNKNOWN)] |= F_RTT_EXACT
     flags[usable & (rtt == UNKNOWN)] |= F_AMBIGUOUS

@@ -3,7 +3,8 @@
 It must not decide anything ``attempts.py`` decides differently: what it cannot settle surely it hands over, tuple by
 tuple. The one idea: a SYN's answer mirrors its tuple and carries ISN + 1, so (tuple, client, ISN) brings question
 and answer side by side in one sort, and separates the reuses of a tuple. Handed over are data in the SYN, another
-server ISN, SYNs after a decision, SYNs both ways, steps of the clock, and RSTs and ACKs that meet an undecided round.
+server ISN, SYNs after a decision, SYNs both ways, steps of the clock, RSTs and ACKs that meet an undecided round, and
+SYN-ACKs of one number that one ACK acknowledges together.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncps_capture.attempts import (
+    ACK_NS,
     EARLY_NS,
     LIFE_NS,
     NOBODY,
@@ -58,23 +60,26 @@ _LEAST: Final = np.iinfo(np.int64).min
 _COUNT_MAX: Final = 0xFFFF
 
 
-def settle_segments(segments: Segments, order_ns: Ints, window_ns: int, by_tuple: bool = False) -> Settled:
+def settle_segments(
+    segments: Segments, order_ns: Ints, window_ns: int, third_ack: bool = False, by_tuple: bool = False
+) -> Settled:
     """Rows of any segments: equal to ``settle_tuple`` on each tuple, in another order.
 
     ``segments``: (n,) SEGMENT rows; ``order_ns``: (n,) their times with steps of the clock undone; ``window_ns``: the
-    window of D2. ``by_tuple`` takes the slow way for every tuple: the reference of the tests.
+    window of D2; ``third_ack``: see ``settle_tuple``. ``by_tuple`` takes the slow way for every tuple: the reference of
+    the tests.
     """
     if not len(segments):
         nothing = np.zeros(0, np.int64)
         return Settled(np.zeros(0, HANDSHAKE), nothing, nothing)
     tuples = tuples_of_segments(segments)
     if by_tuple:
-        return _join(len(segments), _hand_over(segments, order_ns, tuples, np.unique(tuples.ids), window_ns))
-    keyed = _Keyed(segments, order_ns, tuples, window_ns)
+        return _join(len(segments), _hand_over(segments, order_ns, tuples, np.unique(tuples.ids), window_ns, third_ack))
+    keyed = _Keyed(segments, order_ns, tuples, window_ns, third_ack)
     odd = keyed.odd_tuples()
     parts = keyed.settle(odd)
     if len(odd):
-        parts += _hand_over(segments, order_ns, tuples, odd, window_ns)
+        parts += _hand_over(segments, order_ns, tuples, odd, window_ns, third_ack)
     return _join(len(segments), parts)
 
 
@@ -90,15 +95,16 @@ def _join(size: int, parts: list[tuple[Ints, Settled]]) -> Settled:
 
 
 def _hand_over(
-    segments: Segments, order_ns: Ints, tuples: Tuples, odd: Words, window_ns: int
+    segments: Segments, order_ns: Ints, tuples: Tuples, odd: Words, window_ns: int, third_ack: bool
 ) -> list[tuple[Ints, Settled]]:
     which = np.flatnonzero(np.isin(tuples.ids, odd))
     which = which[np.argsort(tuples.ids[which], kind="stable")]
     ids = tuples.ids[which]
     parts = []
     for mine in np.split(which, np.flatnonzero(ids[1:] != ids[:-1]) + 1):
-        alone = bool(tuples.alone[mine[0]])
-        parts.append((mine, settle_tuple(pick(segments, mine), order_ns[mine], tuples.reverse[mine], alone, window_ns)))
+        alone, reverse = bool(tuples.alone[mine[0]]), tuples.reverse[mine]
+        found = settle_tuple(pick(segments, mine), order_ns[mine], reverse, alone, window_ns, third_ack)
+        parts.append((mine, found))
     return parts
 
 
@@ -108,8 +114,9 @@ class _Keyed:
     Attributes named ``row_*`` have one element a keyed segment in this order, those named ``g_*`` one a group.
     """
 
-    def __init__(self, segments: Segments, order_ns: Ints, tuples: Tuples, window_ns: int) -> None:
+    def __init__(self, segments: Segments, order_ns: Ints, tuples: Tuples, window_ns: int, third_ack: bool) -> None:
         self._segments, self._order_ns, self._tuples = segments, order_ns, tuples
+        self._third_ack = third_ack
         flags = segments["flags"]
         icmp = segments["kind"] == KIND_ICMP
         syn = (flags & SYN != 0) & ~icmp
@@ -141,8 +148,10 @@ class _Keyed:
         np.cumsum(self.row_group, out=self.row_group)
         self.g_ids = names[0][self.start]
         self.g_client = names[2][self.start]
+        self.row_third = np.full(len(place), NOBODY, np.int64)
         self._find_copies(same_run, window_ns)
         self._reduce(same_run)
+        self._twins = self._acknowledge() if third_ack else tuples.ids[:0]
 
     def _find_copies(self, same_run: Bools, window_ns: int) -> None:
         """D2 for neighbours. Three or more segments close together that are not all copies are for the slow way."""
@@ -227,8 +236,51 @@ class _Keyed:
         one_way, other_way = self.g_ids[asked & self.g_client], self.g_ids[asked & ~self.g_client]
         crossed = np.intersect1d(one_way, other_way) if len(one_way) and len(other_way) else one_way[:0]
         return np.unique(
-            np.concatenate((self.g_ids[self._odd], crossed, tuples.ids[tuples.alone], self._meeting_undecided()))
+            np.concatenate(
+                (self.g_ids[self._odd], crossed, tuples.ids[tuples.alone], self._twins, self._meeting_undecided())
+            )
         )
+
+    def _acknowledge(self) -> Words:
+        """D12: put the index of its third ACK at the row of each A and lone SYN-ACK.
+
+        Returns the tuples on which two of these have one number.
+        """
+        segments, tuples = self._segments, self._tuples
+        lone = ~self.g_asked[self.row_group] & (self.row_class == _ANSWERS) & ~self.row_copy
+        which = np.concatenate((self.answer_at[self.g_answered], np.flatnonzero(lone)))
+        synack = self.place[which]
+        key = self._ack_key(synack, ~tuples.reverse[synack], segments["seq"][synack])
+        order = np.argsort(key, kind="stable")
+        key, which, synack = key[order], which[order], synack[order]
+        twin = np.flatnonzero(key[1:] == key[:-1])
+        flags = segments["flags"][self._keyless]
+        acks = self._keyless[flags & (ACK | RST) == ACK]
+        if len(key) and len(acks):
+            server_isn = segments["ack"][acks] - np.uint32(1)
+            wanted = self._ack_key(acks, tuples.reverse[acks], server_isn)
+            at = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
+            late = self._order_ns[acks] - self._order_ns[synack[at]]
+            # A key is a hash: what it stands for is compared too.
+            mine = (key[at] == wanted) & (tuples.ids[acks] == tuples.ids[synack[at]])
+            mine &= (tuples.reverse[acks] != tuples.reverse[synack[at]]) & (segments["seq"][synack[at]] == server_isn)
+            mine &= (late >= 0) & (late <= ACK_NS)
+            at, acks = at[mine], acks[mine]
+            by_time = np.lexsort((segments["frame"][acks], self._order_ns[acks], at))
+            at, first = np.unique(at[by_time], return_index=True)
+            self.row_third[which[at]] = acks[by_time][first]
+        return np.concatenate((tuples.ids[synack[twin]], tuples.ids[synack[twin + 1]]))
+
+    def _ack_key(self, rows: Ints, client: Bools, server_isn: npt.NDArray[np.uint32]) -> Words:
+        return mix([self._tuples.ids[rows], server_isn.astype(np.uint64) << np.uint64(1) | client])
+
+    def _t_ack(self, at: Ints) -> tuple[Ints, Ints]:
+        """Of the SYN-ACKs at these rows: time and order time of the third ACK; UNKNOWN and what to wait for if none."""
+        third = self.row_third[at]
+        none = third == NOBODY
+        t, order = self._segments["t_ns"][third], self._order_ns[third]
+        stepped = order - t != self.row_order[at] - self.row_t[at]
+        return np.where(none | stepped, UNKNOWN, t), np.where(none, self.row_order[at] + ACK_NS, order)
 
     def _meeting_undecided(self) -> Words:
         """Tuples with an RST or ACK that has no round of its own, while some round of the tuple was undecided."""
@@ -260,9 +312,9 @@ class _Keyed:
         is_syn, is_answer = self.row_class == _SYNS, self.row_class == _ANSWERS
         syn_n = self._sum(is_syn & real)[groups]
         put_last_syns(rows, pick(segments, place[self.last_syn_at[groups]]))
-        rows["syn_n"] = np.minimum(syn_n, _COUNT_MAX)
-        rows["retrans_timeout"] = np.minimum(syn_n - 1, _COUNT_MAX)
-        rows["dup_syn"] = np.minimum(self.g_syns[groups] - syn_n, _COUNT_MAX)
+        rows["syn_n"] = syn_n
+        rows["retrans_timeout"] = syn_n - 1
+        rows["dup_syn"] = self.g_syns[groups] - syn_n
         answered, refused = self.g_answered[groups], self.g_refused[groups]
         bits = segments["bits"][place]
         flags = np.where(self._any(is_syn & real & (bits & BIT_TFO != 0))[groups], F_TFO, 0).astype(np.uint16)
@@ -296,12 +348,18 @@ class _Keyed:
         judge(rows)
 
         ready = np.where(answered | refused, self.g_latest[groups], self.row_order[start] + PATIENCE_NS)
+        if self._third_ack:
+            rows["t_ack_ns"][yes], acked_ns = self._t_ack(at)
+            ready[yes] = np.maximum(ready[yes], acked_ns)
         row_of = np.full(len(self.start), NOBODY, np.int64)
         row_of[groups] = np.arange(len(groups))
         owner = row_of[self.row_group]
         owner[(self.row_class == _REFUSALS) & ~self.row_refuser] = NOBODY
         held = np.flatnonzero(owner != NOBODY)
-        return place[held], Settled(rows, ready, owner[held])
+        third = self.row_third[at]
+        acked = third != NOBODY
+        which = np.concatenate((place[held], third[acked]))
+        return which, Settled(rows, ready, np.concatenate((owner[held], yes[acked])))
 
     def _rtt_ts(self, bits: npt.NDArray[np.uint8], real_syn: Bools) -> Ints:
         """One a group: A minus the only SYN of the round whose TSval it echoes (D5), or UNKNOWN."""
@@ -318,5 +376,12 @@ class _Keyed:
         rows = rows_of_synacks(pick(self._segments, self.place[first]), self.row_order[first])
         owner = np.cumsum(~self.row_copy[which]) - 1  # a copy stands right behind what it copies
         rows["dup_synack"] = np.minimum(np.bincount(owner, minlength=len(first)) - 1, _COUNT_MAX)
+        ready = self.row_order[first] + EARLY_NS
+        if self._third_ack:
+            rows["t_ack_ns"], acked_ns = self._t_ack(first)
+            ready = np.maximum(ready, acked_ns)
         judge(rows)
-        return self.place[which], Settled(rows, self.row_order[first] + EARLY_NS, owner)
+        third = self.row_third[first]
+        acked = third != NOBODY
+        which = np.concatenate((self.place[which], third[acked]))
+        return which, Settled(rows, ready, np.concatenate((owner, np.flatnonzero(acked))))

@@ -30,18 +30,23 @@ from ncps_capture.segments import (
     rtt_first_ns,
     syn_retrans,
 )
-from ncps_capture.tuples import tuples_of_segments
+from ncps_capture.tuples import Words, tuples_of_segments
 from ncps_capture.waiting import Waiting
 
 __all__ = ["HandshakeTable", "books_of", "merge_rows"]
 
 Ints = npt.NDArray[np.int64]
+_NOTHING: Final[Words] = np.zeros(0, np.uint64)
 
 _STEP_NS: Final = 1_000_000_000
 """Time going back by more than this is a step of the clock, by less a capture out of order (D13)."""
 _SET_ASIDE_NS: Final = 1_000_000_000
 _SET_ASIDE_AT_LEAST: Final = 2048
 """Setting aside costs a copy of all that waits: worth it for many, and for those that have waited a while."""
+
+_MOST_SYNS: Final = 1000
+"""SYNs of a round that make it leave undecided: a flood of one SYN must neither fill memory nor be settled again and
+again. ``merge_rows`` brings the pieces together."""
 
 LIVE_FIELDS: Final = (
     "repeats",
@@ -59,17 +64,21 @@ class HandshakeTable:
 
     ``dup_window_ns``: two equal segments closer than this are copies made by the capture (D2), 0 = none are.
     ``quiet_ns``: a decided attempt leaves when nothing came for so long; the capture may be out of order by as much,
-    less ``dup_window_ns``. The truth is ``merge_rows`` of all rows that ``settle`` and ``finish`` returned.
+    less ``dup_window_ns``. ``third_ack``: the segments include ACKs of clients, so an answered attempt stays until it
+    was acknowledged, at most four seconds (D12); without it bare ACKs can do no more than challenge (D3).
+    The truth is ``merge_rows`` of all rows that ``settle`` and ``finish`` returned.
     """
 
-    def __init__(self, dup_window_ns: int = 5_000_000, quiet_ns: int = 100_000_000) -> None:
+    def __init__(self, dup_window_ns: int = 5_000_000, quiet_ns: int = 100_000_000, third_ack: bool = False) -> None:
         self._window_ns = dup_window_ns
+        self._third_ack = third_ack
         self._quiet_ns = quiet_ns
         self._segments: Segments = np.zeros(0, SEGMENT)
         self._order_ns: Ints = np.zeros(0, np.int64)
         self._new: list[tuple[Segments, Ints]] = []
-        self._settled = settle_segments(self._segments, self._order_ns, dup_window_ns)
+        self._settled = self._settle_all(self._segments, self._order_ns)
         self._waiting = Waiting()
+        self._aside = dict.fromkeys(LIVE_FIELDS, 0)  # of the rows of what waits
         self._gone = dict.fromkeys(LIVE_FIELDS, 0)
         self._clock = _Clock()
 
@@ -80,28 +89,29 @@ class HandshakeTable:
 
     def settle(self, now_ns: int) -> Handshakes:
         """Rows that no segment stamped ``now_ns`` (capture time) or later can change; the table forgets them."""
-        self._refresh()
         horizon = now_ns + self._clock.shift_ns - self._quiet_ns
+        self._refresh(self._waiting.overdue(horizon))
         found = self._settled
-        done = found.ready_ns < horizon
-        over = self._waiting.expire(horizon)
-        rows = join((pick(found.rows, done), over))
+        flood = (found.rows["state"] == UNANSWERED) & (
+            found.rows["syn_n"].astype(np.int64) + found.rows["dup_syn"] > _MOST_SYNS
+        )
+        done = (found.ready_ns < horizon) | flood
+        rows = pick(found.rows, done)
         held = np.append(~done, True)[found.owner] & ((found.owner != NOBODY) | (self._order_ns >= horizon))
         self._keep(~done, held)
         self._set_aside(horizon - _SET_ASIDE_NS)
-        for name, value in _totals(rows).items():
-            self._gone[name] += value
+        _add(self._gone, rows)
         return rows
 
     def finish(self, end_ns: int) -> Handshakes:
         """All other rows, the capture having ended at ``end_ns``. The table is empty then."""
         self._refresh()
-        rows = join((self._settled.rows, self._waiting.rows))
+        self._take_in(*self._waiting.take_all())
+        self._aside = dict.fromkeys(LIVE_FIELDS, 0)
+        rows = self._settled.rows.copy()
         early = (rows["state"] == UNANSWERED) & (end_ns - rows["t_syn_last_ns"] < CENSORED_NS)
         rows["flags"][early] |= F_CENSORED
-        for name, value in _totals(rows).items():
-            self._gone[name] += value
-        self._waiting = Waiting()
+        _add(self._gone, rows)
         self._keep(np.zeros(len(self._settled.rows), np.bool_), np.zeros(len(self._segments), np.bool_))
         return rows
 
@@ -111,25 +121,35 @@ class HandshakeTable:
         Provisional: a SYN repeated long after its attempt was settled is counted as a repeat by ``merge_rows`` alone.
         """
         self._refresh()
-        parts = (self._gone, _totals(self._settled.rows), _totals(self._waiting.rows))
+        parts = (self._gone, self._aside, _totals(self._settled.rows))
         return {name: sum(part[name] for part in parts) for name in LIVE_FIELDS}
 
     def open_segments(self) -> int:
         """Segments the table holds: what its memory is for."""
         return len(self._segments) + len(self._waiting) + sum(len(segments) for segments, _ in self._new)
 
-    def _refresh(self) -> None:
-        if not self._new:
-            return
-        segments = join([part for part, _ in self._new])
-        order_ns = np.concatenate([part for _, part in self._new])
+    def _settle_all(self, segments: Segments, order_ns: Ints) -> Settled:
+        return settle_segments(segments, order_ns, self._window_ns, self._third_ack)
+
+    def _refresh(self, overdue: Words = _NOTHING) -> None:
+        """Settle what came, with what waited for it or need not wait any longer."""
+        segments = join([self._segments[:0], *(part for part, _ in self._new)])
+        order_ns = np.concatenate([self._order_ns[:0], *(part for _, part in self._new)])
         self._new = []
         if len(self._waiting):
-            again, again_ns = self._waiting.take(tuples_of_segments(segments).hashes)
-            segments, order_ns = join((again, segments)), np.concatenate((again_ns, order_ns))
+            wanted = np.concatenate((overdue, tuples_of_segments(segments).hashes))
+            again, again_ns = self._waiting.take(wanted)
+            if len(again):
+                _add(self._aside, self._settle_all(again, again_ns).rows, -1)
+                segments, order_ns = join((again, segments)), np.concatenate((again_ns, order_ns))
+        self._take_in(segments, order_ns)
+
+    def _take_in(self, segments: Segments, order_ns: Ints) -> None:
+        if not len(segments):
+            return
         self._segments = join((self._segments, segments))
         self._order_ns = np.concatenate((self._order_ns, order_ns))
-        self._settled = settle_segments(self._segments, self._order_ns, self._window_ns)
+        self._settled = self._settle_all(self._segments, self._order_ns)
 
     def _keep(self, rows: npt.NDArray[np.bool_], segments: npt.NDArray[np.bool_]) -> None:
         found = self._settled
@@ -139,7 +159,7 @@ class HandshakeTable:
 
     def _set_aside(self, horizon: int) -> None:
         found = self._settled
-        idle = (found.rows["state"] == UNANSWERED) & (found.rows["t_order_ns"] < horizon)
+        idle = found.rows["t_order_ns"] < horizon
         if np.count_nonzero(idle) < _SET_ASIDE_AT_LEAST:
             return
         hashes = tuples_of_segments(self._segments).hashes
@@ -147,9 +167,11 @@ class HandshakeTable:
         waits &= ~np.isin(hashes, hashes[~waits])  # a tuple goes whole or not at all
         going = np.zeros(len(found.rows), np.bool_)
         going[found.owner[waits]] = True
-        place = np.cumsum(going) - 1
-        aside = Settled(pick(found.rows, going), found.ready_ns[going], place[found.owner[waits]])
-        self._waiting.put(pick(self._segments, waits), self._order_ns[waits], hashes[waits], aside)
+        if not going.any():
+            return
+        _add(self._aside, pick(found.rows, going))
+        ready_ns = found.ready_ns[found.owner[waits]]
+        self._waiting.put(pick(self._segments, waits), self._order_ns[waits], hashes[waits], ready_ns)
         self._keep(~going, ~waits)
 
 
@@ -181,6 +203,11 @@ class _Clock:
         self._last[source] = (int(t[-1]), int(shifts[-1]))
         out: Ints = t + shifts
         return out
+
+
+def _add(totals: dict[str, int], rows: Handshakes, times: int = 1) -> None:
+    for name, value in _totals(rows).items():
+        totals[name] += times * value
 
 
 def _totals(rows: Handshakes) -> dict[str, int]:

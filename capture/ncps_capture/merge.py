@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ncps_capture.attempts import EARLY_NS, LIFE_NS, judge
+from ncps_capture.attempts import ACK_NS, EARLY_NS, LIFE_NS, judge
 from ncps_capture.rows import join, pick
 from ncps_capture.segments import (
     ANSWERED,
@@ -40,6 +40,7 @@ from ncps_capture.tuples import Words, tuples_of_handshakes
 
 _MODULUS: Final = 1 << 32
 _COUNT_MAX: Final = 0xFFFF
+_NEVER: Final = np.iinfo(np.int64).max
 _ADDED: Final = ("dup_syn", "dup_synack", "synack_bad_ack", "rst_ignored")
 
 
@@ -96,9 +97,31 @@ def _with_late_answers(
         total = rows[name].astype(np.int64)
         np.add.at(total, to, rows[of][extra].astype(np.int64))
         rows[name] = np.minimum(total, _COUNT_MAX)
+    first = _acked(rows, np.arange(len(rows)))
+    np.minimum.at(first, to, np.where(_shift(rows[extra]) == _shift(rows[to]), first[extra], _NEVER))
+    _put_ack(rows, to, first[to])
     keep = np.ones(len(rows), np.bool_)
     keep[extra] = False
     return pick(rows, keep), ids[keep], reverse[keep]
+
+
+def _shift(rows: Handshakes) -> npt.NDArray[np.int64]:
+    """What the clock had stepped back before each row; where it stepped inside the row there is no D12."""
+    begin = np.where(rows["state"] == SYNACK_ONLY, rows["t_synack_ns"], rows["t_syn_first_ns"])
+    return np.asarray(rows["t_order_ns"] - begin)
+
+
+def _acked(rows: Handshakes, which: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Times of the third ACKs; later than any where there is none."""
+    t = rows["t_ack_ns"][which]
+    return np.where(t == UNKNOWN, _NEVER, t)
+
+
+def _put_ack(rows: Handshakes, at: npt.NDArray[np.int64], t: npt.NDArray[np.int64]) -> None:
+    """Note the third ACK of these rows, unless it comes too late after their SYN-ACK (D12)."""
+    bad = (t == _NEVER) | (rows["flags"][at] & F_CLOCK_STEP != 0)
+    late = np.where(bad, 0, t) - rows["t_synack_ns"][at]
+    rows["t_ack_ns"][at] = np.where(bad | (late > ACK_NS), UNKNOWN, t)
 
 
 def _tangled(rows: Handshakes, ids: Words, reverse: npt.NDArray[np.bool_]) -> Words:
@@ -210,6 +233,7 @@ class _Merge:
         rows = self._rows[group]
         out: Handshakes = rows[0].copy()
         same = rows["server_isn"] == out["server_isn"]
+        self._add_ack(out, [k for k, fits in zip(group, same.tolist(), strict=True) if fits])
         _put(out, "synack_n", int(rows["synack_n"].sum()))
         _put(out, "dup_synack", int(rows["dup_synack"].sum()))
         changed = int(rows["synack_n"][~same].sum() + rows["synack_isn_changed"][same].sum())
@@ -230,6 +254,7 @@ class _Merge:
         out["stamps"] = int(out["stamps"]) & STAMP_FIRST | int(last["stamps"]) & STAMP_LAST
         out["syn_len"] = attempt.syn_len
         self._add_causes(attempt, out)
+        out["t_ack_ns"] = UNKNOWN
         answer = self._add_answers(attempt, out)
         flags = int(np.bitwise_or.reduce(everything["flags"] & np.uint16(F_TFO)))
         flags |= F_ISN_REUSED if attempt.reused else 0
@@ -318,6 +343,7 @@ class _Merge:
             out["t_syn_before_ns"] = UNKNOWN
         n = int(rows["synack_n"][units].sum())
         same = [i for i in units if rows["server_isn"][i] == chosen["server_isn"]]
+        self._add_ack(out, [answer, *same])
         repeats = sum(int(rows["synack_n"][i]) - int(rows["synack_isn_changed"][i]) for i in same) - 1
         _put(out, "synack_n", n)
         _put(out, "synack_retrans", repeats)
@@ -355,9 +381,18 @@ class _Merge:
                 round_trips.append(t - int(row["t_syn_last_ns"]))
         return round_trips[0] if len(round_trips) == 1 and round_trips[0] >= 0 else UNKNOWN
 
+    def _add_ack(self, out: Handshakes, units: list[int]) -> None:
+        """D12: the first of the ACKs to the SYN-ACKs of one number; the first of these units holds A."""
+        which = np.array(units, np.int64)
+        shift = _shift(self._rows[which])
+        same = (shift == shift[0]) & (self._rows["flags"][which] & F_CLOCK_STEP == 0)
+        t = int(_acked(self._rows, which)[same].min(initial=_NEVER))
+        late = t - int(self._rows["t_synack_ns"][which[0]])
+        out["t_ack_ns"] = t if t != _NEVER and late <= ACK_NS else UNKNOWN
+
 
 def _put(row: Handshakes, name: str, value: int) -> None:
-    row[name] = min(value, _COUNT_MAX)
+    row[name] = min(value, np.iinfo(row.dtype[name]).max)
 
 
 def books_of(rows: Handshakes) -> Books:

@@ -127,6 +127,7 @@ HANDSHAKE: Final = np.dtype(
         ("t_syn_last_ns", "<i8"),  # last SYN that is not a duplicate
         ("t_syn_before_ns", "<i8"),  # last SYN before the first valid SYN-ACK
         ("t_synack_ns", "<i8"),  # first valid SYN-ACK; UNKNOWN if none
+        ("t_ack_ns", "<i8"),  # the client's first acknowledgement of it (D12); UNKNOWN if none, or not looked for
         ("rtt_ts_ns", "<i8"),  # SYN-ACK minus the SYN whose TSval it echoes; UNKNOWN if it cannot be told
         ("t_refused_ns", "<i8"),  # the RST or ICMP error that refused it
         ("frame", "<i8"),  # of the first SYN, in ``source``
@@ -138,14 +139,15 @@ HANDSHAKE: Final = np.dtype(
         ("tsecr", "<u4"),  # of the first valid SYN-ACK
         ("tunnel", "<u4"),
         ("attempt", "<u4"),  # 1, 2, 3 ... on one four-tuple, for display
+        # Wide enough for a flood of one SYN: were these to saturate, the books of D14 would not balance.
+        ("syn_n", "<u4"),  # SYNs minus duplicates
+        ("retrans_timeout", "<u4"),
+        ("retrans_after_synack", "<u4"),
+        ("retrans_after_rst", "<u4"),
+        ("retrans_after_challenge", "<u4"),
+        ("dup_syn", "<u4"),
         ("sport", "<u2"),  # client port
         ("dport", "<u2"),  # server port
-        ("syn_n", "<u2"),  # SYNs minus duplicates
-        ("retrans_timeout", "<u2"),
-        ("retrans_after_synack", "<u2"),
-        ("retrans_after_rst", "<u2"),
-        ("retrans_after_challenge", "<u2"),
-        ("dup_syn", "<u2"),
         ("synack_n", "<u2"),  # valid SYN-ACKs minus duplicates
         ("synack_retrans", "<u2"),
         ("dup_synack", "<u2"),
@@ -192,6 +194,12 @@ def path_rtt_ns(rows: Handshakes) -> npt.NDArray[np.int64]:
     single = np.where(rows["syn_n"] == 1, rtt_first_ns(rows), UNKNOWN)
     bad = (rows["flags"] & (F_CLOCK_STEP | F_CLOCK_ERROR)) != 0
     return np.where(bad, UNKNOWN, np.where(rows["rtt_ts_ns"] != UNKNOWN, rows["rtt_ts_ns"], single))
+
+
+def synack_to_ack_ns(rows: Handshakes) -> npt.NDArray[np.int64]:
+    """First valid SYN-ACK to the client's first acknowledgement of it, ns (D12). UNKNOWN where not known."""
+    bad = (rows["state"] != ANSWERED) | (rows["t_ack_ns"] == UNKNOWN)
+    return np.where(bad, UNKNOWN, rows["t_ack_ns"] - np.where(bad, 0, rows["t_synack_ns"]))
 
 
 # ---- books -------------------------------------------------------------------------------------------------

@@ -1,80 +1,113 @@
-"""Rounds that wait long for an answer, set aside so that a tick costs what is new and not what is old. Pure.
+"""Segments that wait long for something to come, set aside so that a tick costs what is new and not what is old. Pure.
 
 It must not know definitions. The one idea: as long as no segment of a tuple comes, its rows stay what they were; so
-thousands of SYNs into a black hole are looked at again only when their tuple is heard of, or their time is up.
+thousands of SYNs into a black hole are looked at again only when their tuple is heard of, or their time is up. They lie
+in sorted blocks, of which neighbours of like size are merged up to a limit: each segment is moved some ten times in
+all, however many wait, and no tick moves more than a block.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import numpy.typing as npt
 
-from ncps_capture.attempts import Settled
 from ncps_capture.rows import join, pick
-from ncps_capture.segments import HANDSHAKE, SEGMENT, Handshakes, Segments
+from ncps_capture.segments import SEGMENT, Segments
 from ncps_capture.tuples import Words
 
 Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+
+BLOCK: Final = 1 << 17
+"""Segments of the largest block. Looking for new tuples costs a search in each block, merging one costs its copy."""
+
+
+class _Block:
+    """Segments in the order of their hashes; those that were taken stay as gaps until half of them are."""
+
+    def __init__(self, segments: Segments, order_ns: Ints, hashes: Words, ready_ns: Ints) -> None:
+        order = np.argsort(hashes, kind="stable")
+        self.segments = pick(segments, order)
+        self.order_ns, self.hashes, self.ready_ns = order_ns[order], hashes[order], ready_ns[order]
+        self.here = np.ones(len(hashes), np.bool_)
+        self.left = len(hashes)
+        self.soonest_ns = int(ready_ns.min())  # or earlier, once some were taken
+
+    def take(self, asked: Words) -> Ints:
+        """Indices of the segments with one of these sorted hashes, which are gaps from now on."""
+        low = np.searchsorted(self.hashes, asked)
+        runs = np.searchsorted(self.hashes, asked, side="right") - low
+        found = np.repeat(low - np.cumsum(runs) + runs, runs) + np.arange(int(runs.sum()))
+        found = found[self.here[found]]
+        self.here[found] = False
+        self.left -= len(found)
+        return found
+
+    def overdue(self, horizon_ns: int) -> Words:
+        """Hashes of the segments whose time is up."""
+        if self.soonest_ns >= horizon_ns:
+            return self.hashes[:0]
+        over = self.here & (self.ready_ns < horizon_ns)
+        hashes = self.hashes[over]
+        if not len(hashes):
+            self.soonest_ns = int(self.ready_ns[self.here].min())
+        return hashes
 
 
 class Waiting:
-    """Whole tuples, each with its segments and rows; sorted by the hash of the tuple."""
+    """Whole tuples with all their segments."""
 
     def __init__(self) -> None:
-        self._segments = np.zeros(0, SEGMENT)
-        self._order_ns: Ints = np.zeros(0, np.int64)
-        self._hashes: Words = np.zeros(0, np.uint64)
-        self._owner: Ints = np.zeros(0, np.int64)
-        self._ready_ns: Ints = np.zeros(0, np.int64)
-        self.rows: Handshakes = np.zeros(0, HANDSHAKE)
+        self._blocks: list[_Block] = []
 
     def __len__(self) -> int:
         """Segments that wait."""
-        return len(self._segments)
+        return sum(block.left for block in self._blocks)
 
-    def put(self, segments: Segments, order_ns: Ints, hashes: Words, settled: Settled) -> None:
-        """Set segments and their rows aside; every segment has an owner, and no other segment is on these tuples."""
-        all_hashes = np.concatenate((self._hashes, hashes))
-        order = np.argsort(all_hashes, kind="stable")
-        self._hashes = all_hashes[order]
-        self._segments = pick(join((self._segments, segments)), order)
-        self._order_ns = np.concatenate((self._order_ns, order_ns))[order]
-        self._owner = np.concatenate((self._owner, settled.owner + len(self.rows)))[order]
-        self._ready_ns = np.concatenate((self._ready_ns, settled.ready_ns))
-        self.rows = join((self.rows, settled.rows))
+    def put(self, segments: Segments, order_ns: Ints, hashes: Words, ready_ns: Ints) -> None:
+        """Set segments aside, at least one; no other segment is on their tuples.
+
+        ``order_ns``, ``hashes``: of each segment; ``ready_ns``: when its time is up.
+        """
+        self._blocks.append(_Block(segments, order_ns, hashes, ready_ns))
+        while len(self._blocks) > 1:
+            former, latter = self._blocks[-2:]
+            if former.left > 2 * latter.left or former.left + latter.left > BLOCK:
+                break
+            self._blocks[-2:] = [_merged((former, latter))]
+
+    def overdue(self, horizon_ns: int) -> Words:
+        """Hashes of the tuples of which some segment's time is up once the capture's time has passed ``horizon_ns``."""
+        return np.concatenate([np.zeros(0, np.uint64), *(block.overdue(horizon_ns) for block in self._blocks)])
 
     def take(self, hashes: Words) -> tuple[Segments, Ints]:
         """Segments and order times of the tuples with one of these hashes; they wait here no longer."""
-        if not len(self._hashes):
-            return self._segments, self._order_ns
         asked = np.unique(hashes)
-        low = np.searchsorted(self._hashes, asked)
-        high = np.searchsorted(self._hashes, asked, side="right")
-        if np.array_equal(low, high):
-            return self._segments[:0], self._order_ns[:0]
-        # +1 where a run begins and -1 where it ends: their sum marks the runs.
-        edges = np.zeros(len(self._hashes) + 1, np.int64)
-        np.add.at(edges, low, 1)
-        np.add.at(edges, high, -1)
-        chosen = np.cumsum(edges[:-1]) > 0
-        segments, order_ns = pick(self._segments, chosen), self._order_ns[chosen]
-        gone = np.zeros(len(self.rows), np.bool_)
-        gone[self._owner[chosen]] = True
-        self._drop(gone)
-        return segments, order_ns
+        segments, order_ns = [np.zeros(0, SEGMENT)], [np.zeros(0, np.int64)]
+        for i, block in enumerate(self._blocks):
+            found = block.take(asked)
+            if len(found):
+                segments.append(pick(block.segments, found))
+                order_ns.append(block.order_ns[found])
+                if 0 < block.left < len(block.here) // 2:
+                    self._blocks[i] = _merged((block,))
+        self._blocks = [block for block in self._blocks if block.left]
+        return join(segments), np.concatenate(order_ns)
 
-    def expire(self, horizon_ns: int) -> Handshakes:
-        """Rows that nothing can change once the capture's time has passed ``horizon_ns``."""
-        over = self._ready_ns < horizon_ns
-        rows = pick(self.rows, over)
-        if len(rows):
-            self._drop(over)
-        return rows
+    def take_all(self) -> tuple[Segments, Ints]:
+        """Everything that waits; nothing does any longer."""
+        if not self._blocks:
+            return np.zeros(0, SEGMENT), np.zeros(0, np.int64)
+        whole = _merged(self._blocks)
+        self._blocks = []
+        return whole.segments, whole.order_ns
 
-    def _drop(self, gone: Bools) -> None:
-        keep = ~gone[self._owner]
-        place = np.cumsum(~gone) - 1
-        self._segments, self._order_ns = pick(self._segments, keep), self._order_ns[keep]
-        self._hashes, self._owner = self._hashes[keep], place[self._owner[keep]]
-        self.rows, self._ready_ns = pick(self.rows, ~gone), self._ready_ns[~gone]
+
+def _merged(blocks: tuple[_Block, ...] | list[_Block]) -> _Block:
+    return _Block(
+        join([pick(block.segments, block.here) for block in blocks]),
+        np.concatenate([block.order_ns[block.here] for block in blocks]),
+        np.concatenate([block.hashes[block.here] for block in blocks]),
+        np.concatenate([block.ready_ns[block.here] for block in blocks]),
+    )
