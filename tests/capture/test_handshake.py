@@ -366,36 +366,6 @@ def test_d13_another_file_is_no_step():
     assert rows["flags"].tolist() == [sg.F_RTT_EXACT, sg.F_RTT_EXACT]
 
 
-# ---- D14 ---------------------------------------------------------------------------------------------------------
-
-
-def test_d14_the_books():
-    one = syn(0)
-    ends = [("10.0.0.1", port, "10.0.0.2", 80) for port in range(6)]
-    rows = table_of(
-        [
-            copy(one, 0),
-            copy(one, 1),
-            syn(1000),
-            synack(1001),
-            syn(0, ends=ends[1]),
-            rst(1, ends=ends[1]),
-            syn(0, ends=ends[2]),
-            icmp(1, ends=ends[2]),
-            syn(0, ends=ends[3]),
-            synack(0, ends=ends[4]),
-        ]
-    )
-    books = books_of(rows)
-    books.syn = 6
-    assert books.problems() == []
-    assert (books.syn_counted, books.syn_duplicate, books.attempts) == (5, 1, 4)
-    assert (books.answered, books.refused, books.icmp_refused, books.unanswered) == (1, 1, 1, 1)
-    assert books.synack_only == 1
-    books.syn = 7
-    assert books.problems() == ["SYNs captured 7 != accounted for 6"]
-
-
 # ---- the table while it runs -------------------------------------------------------------------------------------
 
 
