@@ -53,6 +53,8 @@ _OF_ATTEMPTS: Final = (
 )
 CLOCK_STEP_NS: Final = 100_000
 """A clock that moved more than this between two readings, at most a tenth of a second apart, was not merely slewed."""
+STRAY_SHARE: Final = 0.01
+"""Of connections whose addresses were translated on the way, so few still find a handshake, by chance."""
 DUPLICATES_SHARE: Final = 0.2
 """More capture duplicates than this share are worth a word (definition D2)."""
 
@@ -100,7 +102,8 @@ def report_of(run: Run, tally: Tally) -> RunReport:
     wire, server = run.wire, run.role == "server"
     recorded_s = _recorded_ns(run) / 1e9
     recorded = tally.recorded
-    on_wire = recorded.wire_known > 0
+    one_way = _one_way(wire, tally)
+    on_wire = recorded.wire_known > 0 and one_way is None
     # What a server's capture shows between SYN and SYN-ACK is its own answer time, not a round trip; the kernel's
     # first sample there is SYN-ACK to ACK, which is one.
     rtt_source = WIRE if on_wire and not server else KERNEL if recorded.kernel_syn_rtt.n else NO_SOURCE
@@ -167,7 +170,9 @@ def report_of(run: Run, tally: Tally) -> RunReport:
         else None,
         syn_repeats=recorded.syn_repeats if from_wire else None,
         syn_repeat_causes=RepeatCauses(*recorded.causes) if from_wire else None,
-        syn_retrans_failed=tally.syn_retrans_failed if wire is not None and wire.dropped == 0 else None,
+        syn_retrans_failed=tally.syn_retrans_failed
+        if wire is not None and wire.dropped == 0 and one_way is None
+        else None,
         retrans_known=retrans.known,
         retrans_connections=retrans.connections,
         retrans_share_percent=retrans.share_percent,
@@ -238,6 +243,30 @@ def _errors(run: Run, tally: Tally) -> tuple[ErrorCount, ...]:
         for number, (times, first, last) in table.items()
     ]
     return tuple(sorted(counts, key=lambda e: (-e.count, e.errno)))
+
+
+def _one_way(wire: WireFacts | None, tally: Tally) -> str | None:
+    """What to say of a capture that saw one direction only (definition D8): no loss, but blindness.
+
+    A process that died has left no count of packets, and a target that answered nobody nothing to see.
+    """
+    if wire is None or wire.died is not None or not tally.established:
+        return None
+    books = wire.books
+    if books.syn and not books.synack and not books.answered:
+        seen, missed = f"captured {_many(books.syn, 'SYN')}", "SYN-ACK"
+    elif books.synack and not books.syn and not books.attempts:
+        seen, missed = f"captured {_many(books.synack, 'SYN-ACK')}", "SYN"
+    else:
+        return None
+    return (
+        f"{seen} on {wire.interface} but no {missed}, while connections were established: one direction only? "
+        "Nothing is taken from this capture"
+    )
+
+
+def _many(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def _capture(run: Run, wire: WireFacts, tally: Tally) -> CaptureReport:
@@ -311,7 +340,16 @@ def _problems(run: Run, tally: Tally, recorded: Measured, attempted: int) -> lis
     if wire.died is not None:
         out.append(f"the capture ended early ({wire.died}): what it did not see is unknown")
     missing = recorded.connections - recorded.matched
-    if recorded.connections and not recorded.matched and wire.died is None:
+    one_way = _one_way(wire, tally)
+    if one_way is not None:
+        out.append(one_way)
+    elif wire.died is None and _translated(tally, recorded):
+        out.append(
+            f"{recorded.matched or 'none'} of {recorded.connections} connections was found in the capture on "
+            f"{wire.interface}, but {tally.alike} captured attempts share an address with them and differ in the "
+            "rest of the four-tuple: NAT between client and capture?"
+        )
+    elif recorded.connections and not recorded.matched and wire.died is None:
         out.append(
             f"none of {recorded.connections} connections was found among {wire.books.attempts} captured attempts on "
             f"{wire.interface}: is it the interface they use?"
@@ -321,6 +359,15 @@ def _problems(run: Run, tally: Tally, recorded: Measured, attempted: int) -> lis
             f"{missing} of {recorded.connections} connections were not found in the capture although it dropped nothing"
         )
     return out
+
+
+def _translated(tally: Tally, recorded: Measured) -> bool:
+    """Whether almost nothing matches, while there are attempts enough that could be ours under other names."""
+    return (
+        recorded.connections > 0
+        and recorded.matched <= STRAY_SHARE * recorded.connections
+        and tally.alike >= recorded.connections / 2
+    )
 
 
 def _notes(run: Run, recorded: Measured, rtt_source: str) -> list[str]:

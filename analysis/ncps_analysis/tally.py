@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 from ncps_capture.segments import HANDSHAKE, UNKNOWN, Handshakes, path_rtt_ns, rtt_first_ns, syn_retrans
+from ncps_capture.tuples import mix
 
 from ncps_analysis.histogram import Histogram
 from ncps_analysis.join import SLACK_NS, UNMATCHED, Words, agrees, match
@@ -94,7 +95,7 @@ class Measured:
 
 @dataclass
 class Tally:
-    """Counts of one or several parts; ``+=`` adds another's. Up to ``claimed`` they are of the whole run."""
+    """Counts of one or several parts; ``+=`` adds another's. Up to ``alike`` they are of the whole run."""
 
     established: int = 0
     failed: int = 0
@@ -104,6 +105,7 @@ class Tally:
     errors: dict[int, tuple[int, int, int]] = field(default_factory=dict)  # errno: count, first and last, monotonic ns
     syn_retrans_failed: int = 0
     claimed: int = 0  # handshakes some record owns up to
+    alike: int = 0  # captured attempts that none owns up to, with an address of ours at one end: translated on the way?
 
     established_ms: Histogram = field(default_factory=Histogram.empty)  # of ``in_time``, ms since recording began
     in_time: Measured = field(default_factory=Measured)  # recorded connections established up to the end
@@ -230,10 +232,25 @@ def _join(tally: Tally, records: Connections, handshakes: Handshakes, basis: Bas
     matched = found != UNMATCHED
     known = matched if basis.complete else agrees(timed, handshakes, found, basis.role)
     tally.claimed = int(matched.sum())
+    tally.alike = _alike(handshakes, found[matched], basis)
     outcome = records["outcome"]
     lost = handshakes[found[known & ((outcome == CONNECT_FAILED) | (outcome == PENDING))]]
     tally.syn_retrans_failed = int(syn_retrans(lost).sum())
     return _OnWire(timed, found, matched, known)
+
+
+def _alike(handshakes: Handshakes, claimed: Ints, basis: Basis) -> int:
+    """How many attempts but the ``claimed`` have a client or a server whose address is that of a connection's."""
+    free = handshakes["t_syn_first_ns"] != UNKNOWN
+    free[claimed] = False
+    here, there = basis.paths[:, :2], basis.paths[:, 2:]
+    clients, servers = (there, here) if basis.role == "server" else (here, there)
+    ours = np.zeros(int(free.sum()), np.bool_)
+    for end, addresses in (("client", clients), ("server", servers)):
+        known = addresses[addresses.any(axis=1)]
+        theirs = mix([handshakes[f"{end}_hi"][free], handshakes[f"{end}_lo"][free]])
+        ours |= np.isin(theirs, mix([known[:, 0], known[:, 1]]))
+    return int(ours.sum())
 
 
 def _wire(measured: Measured, rows: Connections, wire: Handshakes, basis: Basis) -> None:

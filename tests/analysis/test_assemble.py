@@ -1,4 +1,5 @@
 import errno
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,11 +20,11 @@ from made_runs import (
     repeat_syn,
     rows,
 )
-from ncps_analysis.assemble import EARLY_END, distribution, identities, milestones
+from ncps_analysis.assemble import EARLY_END, distribution, identities, milestones, summarise
 from ncps_analysis.histogram import Histogram
 from ncps_analysis.model import Distribution, Milestone, RepeatCauses
 from ncps_analysis.records import IO_FAILED, NO_KERNEL_RTT
-from ncps_capture.segments import UNKNOWN, Books
+from ncps_capture.segments import SYNACK_ONLY, UNANSWERED, UNKNOWN, Books
 
 
 def histogram(*samples: int) -> Histogram:
@@ -142,6 +143,130 @@ def test_a_capture_of_the_wrong_interface_is_a_problem_and_the_kernel_answers():
     assert (report.rtt_source, report.retrans_source) == ("kernel", "kernel")
     assert (report.matched, report.matched_share) == (0, 0.0)
     assert any("none of 10 connections" in problem and "eth7" in problem for problem in report.problems)
+
+
+def one_direction(handshakes, seen: str) -> None:
+    """What a capture makes of packets of which it gets one direction only."""
+    if seen == "SYN":
+        handshakes["state"], handshakes["synack_n"] = UNANSWERED, 0
+        handshakes["t_synack_ns"] = UNKNOWN
+    else:
+        handshakes["state"], handshakes["syn_n"] = SYNACK_ONLY, 0
+        for name in ("t_syn_first_ns", "t_syn_last_ns", "t_syn_before_ns", "rtt_ts_ns"):
+            handshakes[name] = UNKNOWN
+
+
+def books_of_one_direction(seen: str, n: int) -> Books:
+    if seen == "SYN":
+        return Books(packets=n, syn=n, syn_counted=n, attempts=n, unanswered=n)
+    return Books(packets=n, synack=n, synack_only=n)
+
+
+@pytest.mark.parametrize("seen", ["SYN", "SYN-ACK"])
+@pytest.mark.parametrize("role", ["client", "server"])
+def test_a_capture_of_one_direction_is_named_and_nothing_taken_from_it(seen, role):
+    """Not every connection unanswered, and not a run without a repeated SYN-ACK."""
+    records, handshakes = rows(50)
+    records["kernel_retrans"][3] = 2
+    one_direction(handshakes, seen)
+    changes = {}
+    if role == "server":
+        records["lport"], records["rport"] = records["rport"].copy(), records["lport"].copy()
+        records["start_ns"] = records["connected_ns"]
+        changes = {"role": "server", "paths": ((PATHS[0][1], PATHS[0][0]),)}
+    wire = {"interface": "tap3", "books": books_of_one_direction(seen, 50)}
+    report = finish(records, handshakes, wire=wire, **changes).report()
+    missed = {"SYN": "SYN-ACK", "SYN-ACK": "SYN"}[seen]
+    (problem,) = report.problems
+    assert problem == (
+        f"captured 50 {seen}s on tap3 but no {missed}, while connections were established: one direction only? "
+        "Nothing is taken from this capture"
+    )
+    assert (report.rtt_source, report.retrans_source) == ("kernel", "kernel")
+    assert report.syn_repeats is report.syn_repeat_causes is report.syn_retrans_failed is None
+    assert (report.syn_retrans, report.synack_retrans) == ((2, None) if role == "client" else (None, 2))
+    assert report.path_rtt_us.n == report.answer_us.n == report.overhead_after_us.n == 0
+    bare = replace(finish(records, handshakes, wire=wire, **changes).run, kernel_rtt=False)
+    records["kernel_rtt_us"] = NO_KERNEL_RTT
+    report = summarise(bare, records, handshakes)
+    assert (report.rtt_source, report.retrans_source, report.syn_rtt_us.n) == ("unknown", "unknown", 0)
+    assert report.rtt_unknown == 50
+    assert report.syn_retrans is report.synack_retrans is report.retrans_share_percent is None
+
+
+def test_a_target_that_answers_nobody_is_no_blindness():
+    records, handshakes = rows(20)
+    leave_pending(records, handshakes, np.arange(20))
+    report = finish(records, handshakes).report()
+    assert report.problems == ()
+    assert report.syn_retrans_failed == 0
+
+
+def test_a_capture_that_died_is_not_said_to_see_one_direction():
+    """It has counted its SYN-ACKs and could not tell."""
+    records, handshakes = rows(20)
+    books = Books(packets=40, syn=20, syn_counted=20, attempts=20, unanswered=20)
+    report = finish(records, handshakes, wire={"books": books, "dropped": None, "died": "killed"}).report()
+    assert [problem for problem in report.problems if "direction" in problem] == []
+
+
+@pytest.mark.parametrize(
+    ("end", "column", "value"),
+    [
+        ("another client address", "client_lo", 77),
+        ("another server address", "server_lo", 77),
+        ("another client port", "sport", 1_000),
+        ("another server port", "dport", 1_000),
+    ],
+)
+@pytest.mark.parametrize("role", ["client", "server"])
+def test_translated_addresses_are_suspected_where_nothing_else_matches(end, column, value, role):
+    records, handshakes = rows(100)
+    handshakes[column] += value
+    changes = {}
+    if role == "server":
+        records["lport"], records["rport"] = records["rport"].copy(), records["lport"].copy()
+        changes = {"role": "server", "paths": ((PATHS[0][1], PATHS[0][0]),)}
+    report = finish(records, handshakes, wire={"interface": "eth7"}, **changes).report()
+    (problem,) = report.problems
+    assert problem == (
+        "none of 100 connections was found in the capture on eth7, but 100 captured attempts share an address with "
+        "them and differ in the rest of the four-tuple: NAT between client and capture?"
+    )
+    assert (report.rtt_source, report.matched) == ("kernel", 0)
+
+
+def test_strangers_are_not_taken_for_translated_connections():
+    records, handshakes = rows(100)
+    for name in ("client_lo", "server_lo"):
+        handshakes[name] += 77
+    few = rows(100)[1][:49]
+    few["sport"] += 7
+    for seen in (handshakes, few):
+        report = finish(records, seen).report()
+        (problem,) = report.problems
+        assert problem == (
+            f"none of 100 connections was found among {len(seen)} captured attempts on lo: is it the interface they "
+            "use?"
+        )
+
+
+def test_a_few_chance_matches_do_not_hide_a_translation_and_many_do():
+    records, handshakes = rows(100)
+    handshakes["sport"][1:] += 1_000
+    (problem,) = finish(records, handshakes).report().problems
+    assert problem.startswith("1 of 100 connections was found in the capture on lo, but 99 captured attempts share")
+    records, handshakes = rows(100)
+    handshakes["sport"][2:] += 1_000
+    (problem,) = finish(records, handshakes).report().problems
+    assert problem.startswith("98 of 100 connections were not found")
+
+
+def test_addresses_that_are_unknown_are_like_nobodys():
+    records, handshakes = rows(10)
+    handshakes["client_hi"] = handshakes["client_lo"] = handshakes["server_hi"] = handshakes["server_lo"] = 0
+    (problem,) = finish(records, handshakes, paths=(("", ""),)).report().problems
+    assert "is it the interface they use?" in problem
 
 
 def test_missing_handshakes_without_drops_are_a_problem():

@@ -338,6 +338,64 @@ def test_killed_it_leaves_the_rows_it_had_spooled_and_says_it_died(
 
 @pytest.mark.capture
 @needs_root
+def test_stopped_it_loses_what_does_not_fit_and_says_how_much(spec: CaptureSpec, servers: list[socket.socket]) -> None:
+    """The kernel counts what found no room, also while nobody reads: 1 MiB holds some thousands of handshakes."""
+    capture = CaptureProcess.start(replace(spec, buffer_bytes=1 << 20))
+    capture.wait_ready()
+    assert capture.pid is not None
+    connect(servers[0], 10)
+    wait_for(lambda: capture.counters.read()["rows"] == 10)
+    os.kill(capture.pid, signal.SIGSTOP)
+    connect(servers[0], 6000)
+    os.kill(capture.pid, signal.SIGCONT)
+    wait_for(lambda: capture.counters.read()["dropped"] > 0)
+    connect(servers[0], 10)
+    result = capture.finish(expected_answered=None, grace_s=0.1)
+    assert result.died is None
+    assert result.dropped is not None
+    assert result.dropped > 0
+    assert result.packets + result.dropped == 2 * (10 + 6000 + 10)
+    assert result.books.problems() == []
+    seen = set(rows_of(result)["frame"].tolist())
+    assert 20 < len(seen) < 6020
+
+
+@pytest.mark.capture
+@needs_root
+def test_stopped_for_good_it_is_ended_and_the_rows_so_far_are_used(
+    capture: CaptureProcess, servers: list[socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ncps_capture.process._SILENCE_S", 0.4)
+    connect(servers[0], 30)
+    wait_for(lambda: capture.counters.read()["rows"] == 30)
+    assert capture.pid is not None
+    os.kill(capture.pid, signal.SIGSTOP)
+    connect(servers[0], 5)
+    result = capture.finish(expected_answered=35, grace_s=60.0)
+    assert result.died == "capture process did not answer for 0.4 s (stopped?) and was killed"
+    assert (result.dropped, result.books.answered, len(rows_of(result))) == (None, 30, 30)
+    assert result.runs_as is not None
+    assert not capture.alive()
+
+
+@pytest.mark.capture
+@needs_root
+def test_stopped_for_a_while_it_is_waited_for(
+    capture: CaptureProcess, servers: list[socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ncps_capture.process._SILENCE_S", 30.0)
+    assert capture.pid is not None
+    os.kill(capture.pid, signal.SIGSTOP)
+    connect(servers[0], 5)
+    again = threading.Timer(0.7, os.kill, (capture.pid, signal.SIGCONT))
+    again.start()
+    result = capture.finish(expected_answered=5)
+    again.join()
+    assert (result.died, result.dropped, result.books.answered) == (None, 0, 5)
+
+
+@pytest.mark.capture
+@needs_root
 def test_signals_for_the_whole_group_do_not_end_it(
     capture: CaptureProcess, servers: list[socket.socket], capfd: pytest.CaptureFixture[str]
 ) -> None:
