@@ -7,19 +7,23 @@ unknown, and every sum that must come out is checked; what contradicts itself is
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 from ncps_capture.segments import UNKNOWN, Books, Handshakes
 
+from ncps_analysis.disagree import Largest
 from ncps_analysis.histogram import Histogram
 from ncps_analysis.join import path_words
 from ncps_analysis.model import (
+    APPLICATION,
     KERNEL,
     NO_SOURCE,
     WIRE,
     CaptureReport,
+    Disagreement,
     Distribution,
     ErrorCount,
     InTime,
@@ -178,6 +182,10 @@ def report_of(run: Run, tally: Tally) -> RunReport:
         retrans_share_percent=retrans.share_percent,
         retrans_per_connection=retrans.each,
         retrans_disagree=recorded.disagreeing if on_wire and recorded.kernel_known else None,
+        disagreements=(
+            *_disagreements(run, KERNEL, recorded.kernel_apart),
+            *_disagreements(run, APPLICATION, recorded.application_apart),
+        ),
         capture=_capture(run, wire, tally) if wire is not None else None,
         capture_problem=run.capture_problem,
         dropped_by_capture=wire.dropped if wire is not None else None,
@@ -267,6 +275,12 @@ def _one_way(wire: WireFacts | None, tally: Tally) -> str | None:
 
 def _many(n: int, noun: str) -> str:
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def _disagreements(run: Run, against: str, largest: Largest) -> Iterator[Disagreement]:
+    for row in largest.rows:
+        facts = {name: value for name, value in vars(row).items() if name != "start_ns"}
+        yield Disagreement(against=against, t_ns=_realtime(run.clock, row.start_ns) or 0, **facts)
 
 
 def _capture(run: Run, wire: WireFacts, tally: Tally) -> CaptureReport:

@@ -15,6 +15,7 @@ from ncps_capture.segments import Books
 WIRE: Final = "wire"  # from captured packets
 KERNEL: Final = "kernel"  # from TCP_INFO
 NO_SOURCE: Final = "unknown"  # from neither
+APPLICATION: Final = "application"
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,24 @@ class CaptureReport:
     claimed: int  # captured attempts that a connection of this run owns up to
     books: Books
     identities: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """A connection that ``against`` timed otherwise than the wire: three clocks on one handshake."""
+
+    against: str  # "kernel" (either way) or "application" (that waited longer)
+    difference_us: int
+    t_ns: int  # connect() called, ns since the Unix epoch by the client's clock
+    src: str
+    sport: int
+    dst: str
+    dport: int
+    connect_us: int | None  # application
+    kernel_rtt_us: int | None
+    syn_rtt_us: int  # wire
+    syn_repeats: int  # wire, all causes
+    kernel_retrans: int | None
 
 
 @dataclass(frozen=True)
@@ -163,6 +182,8 @@ class RunReport:
     retrans_share_percent: float | None
     retrans_per_connection: float | None  # mean of those with at least one; None if there is none
     retrans_disagree: int | None  # connections on which kernel and wire count different retransmits
+
+    disagreements: tuple[Disagreement, ...]  # at most 10 with the kernel, then 10 with the application, largest first
 
     # capture
     capture: CaptureReport | None

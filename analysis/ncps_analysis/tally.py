@@ -17,6 +17,7 @@ import numpy.typing as npt
 from ncps_capture.segments import HANDSHAKE, UNKNOWN, Handshakes, path_rtt_ns, rtt_first_ns, syn_retrans
 from ncps_capture.tuples import mix
 
+from ncps_analysis.disagree import Largest, of_application, of_kernel
 from ncps_analysis.histogram import Histogram
 from ncps_analysis.join import SLACK_NS, UNMATCHED, Words, agrees, match
 from ncps_analysis.records import (
@@ -81,6 +82,8 @@ class Measured:
     synack_retrans: int = 0
     wire_retrans_connections: int = 0
     disagreeing: int = 0  # kernel and wire count different retransmits
+    kernel_apart: Largest = field(default_factory=Largest)
+    application_apart: Largest = field(default_factory=Largest)
 
     def __iadd__(self, other: Measured) -> Measured:
         _add(self, other)
@@ -160,7 +163,11 @@ def count(records: Connections, handshakes: Handshakes, basis: Basis) -> Tally:
         if on_wire is not None:
             measured.matched = int((on_wire.matched & which).sum())
             known = on_wire.known & which
-            _wire(measured, on_wire.timed[known], handshakes[on_wire.found[known]], basis)
+            theirs = handshakes[on_wire.found[known]]
+            _wire(measured, on_wire.timed[known], theirs, basis)
+            if basis.role == "client" and len(theirs):
+                measured.kernel_apart = of_kernel(records[known], theirs)
+                measured.application_apart = of_application(records[known], theirs)
     return tally
 
 

@@ -46,6 +46,10 @@ def test_keys_that_scripts_rely_on():
     assert list(facts["syn_rtt_us"]) == list(facts["path_rtt_us"]) == RTT_KEYS
     assert facts["syn_rtt_us"]["max"] == 2_000_029
     assert [list(error) for error in facts["errors"]] == [["errno", "name", "count", "first_t_ns", "last_t_ns"]]
+    assert list(facts["disagreements"][0]) == [
+        "against", "difference_us", "t_ns", "src", "sport", "dst", "dport", "connect_us", "kernel_rtt_us", "syn_rtt_us",
+        "syn_repeats", "kernel_retrans",
+    ]  # fmt: skip
     assert facts["attempted"] == facts["established"] + facts["failed"] + facts["unfinished"]
     assert facts["syn_repeat_causes"] == {"timeout": 12, "after_synack": 0, "after_rst": 0, "after_challenge": 0}
     assert facts["capture"]["books"]["attempts"] == 1000

@@ -206,3 +206,41 @@ def test_what_a_row_does_not_know_is_a_dash(unknown):
     assert text.interval_row(interval(1.0, seconds=0.0, **unknown)).split() == [
         "1.0", "-", "7", "1,593", "0", "-", "-", "-",
     ]  # fmt: skip
+
+
+def after(shown: str, head: str) -> list[str]:
+    lines = shown.split("\n")
+    start = next(i for i, line in enumerate(lines) if line.startswith(head))
+    return lines[start : lines.index("", start)]
+
+
+def test_disagreements_worth_a_look_are_shown_with_their_connection():
+    title, head, _, *table = after(text.report(RUNS["lossy"]), "Largest disagreements")
+    assert title == "Largest disagreements with the wire, by kernel and by application; times in ms"
+    assert head.split() == ["at", "s", "application", "kernel", "wire", "again", "connection"]
+    assert table[0].split() == ["0.999", "2000.044", "1.000", "2000.029", "2/2", "127.0.0.1:20999>127.0.0.2:10001"]
+    assert len(table) == 5
+    assert "Largest disagreements" not in text.report(RUNS["clean"])
+    assert "Largest disagreements" not in text.report(RUNS["kernel"])
+
+
+def test_a_stalled_application_is_shown_and_a_busy_one_is_not():
+    records, handshakes = rows(100, every_ns=10_000_000)
+    records["connected_ns"][[3, 4]] += np.array([99, 100]) * 1_000_000
+    made = finish(records, handshakes)
+    (row,) = after(text.report(made.report()), "Largest disagreements")[3:]
+    assert row.split() == ["0.040", "100.039", "0.027", "0.024", "0/0", "127.0.0.1:20004>127.0.0.2:10001"]
+
+
+def test_long_addresses_go_on_a_line_of_their_own():
+    records, handshakes = rows(1)
+    records["connected_ns"] += S
+    records["kernel_rtt_us"] = NO_KERNEL_RTT
+    handshakes["client_hi"] = handshakes["server_hi"] = 0x20010DB8_12345678
+    handshakes["client_lo"] = handshakes["server_lo"] = 0x12345678_12345678
+    address = "2001:db8:1234:5678:1234:5678:1234:5678"
+    made = finish(records, handshakes, paths=((address, address),))
+    figures_, *who = after(text.report(made.report()), "Largest disagreements")[3:]
+    assert figures_.split() == ["0.000", "1000.035", "-", "0.020", "0/-"]
+    assert "".join(line.strip() for line in who) == f"[{address}]:20000>[{address}]:10001"
+    assert max(map(len, who)) <= text.WIDTH

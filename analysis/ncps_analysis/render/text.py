@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Final
 
-from ncps_analysis.model import KERNEL, WIRE, ErrorCount, RunReport
+from ncps_analysis.model import APPLICATION, KERNEL, WIRE, Disagreement, ErrorCount, RunReport
 from ncps_analysis.records import Interval
 
 WIDTH: Final = 80
@@ -51,6 +51,11 @@ _ROWS: Final = (
 )
 _MS_FROM_US: Final = 10_000
 """From this smallest median on the table is in ms, with three decimals: the same digits, easier to read."""
+_APART_US: Final = {KERNEL: 10_000, APPLICATION: 100_000}
+"""Disagreements from here on are worth a look. The kernel times the same round trip on the same machine: 10 ms is far
+above both the 1 ms ticks of its timestamps and the delay of a busy processor. An application notices late whenever its
+loop has much to do, as the two overheads under the table tell; a tenth of a second is a stall."""
+_MOST_APART: Final = 5
 
 
 def report(report: RunReport) -> str:
@@ -64,6 +69,7 @@ def report(report: RunReport) -> str:
     lines += _rates(report)
     lines += _failures(report)
     lines += _table(report)
+    lines += _disagreements(report)
     lines += _retransmits(report)
     lines += _capture(report)
     lines += (line for note in report.notes for line in _wrap("Note", note))
@@ -238,6 +244,41 @@ def _legend(report: RunReport) -> Iterator[str]:
         yield from _wrap("", f"(median {before.p50:,} us before the SYN left, {after.p50:,} us after the SYN-ACK came)")
     if report.rtt_unknown:
         yield from _wrap("unknown", f"SYN-RTT of {report.rtt_unknown:,} of {_many(report.connections, 'connection')}")
+
+
+def _disagreements(report: RunReport) -> Iterator[str]:
+    shown = []
+    for against, least in _APART_US.items():
+        rows = [row for row in report.disagreements if row.against == against and row.difference_us >= least]
+        shown += rows[:_MOST_APART]
+    if not shown:
+        return
+    yield ""
+    yield "Largest disagreements with the wire, by kernel and by application; times in ms"
+    yield f"{'at s':>8}{'application':>12}{'kernel':>11}{'wire':>11}{'again':>6} connection"
+    yield "-" * WIDTH
+    for row in shown:
+        yield from _disagreement(row, (row.t_ns - report.start_t_ns) / 1e9)
+    yield ""
+    yield from _wrap("again", "SYNs sent again: by the wire/by the kernel")
+
+
+def _disagreement(row: Disagreement, at_s: float) -> Iterator[str]:
+    """One line, or two where the addresses are long."""
+    times = (_UNKNOWN if us is None else f"{us / 1000:.3f}" for us in (row.connect_us, row.kernel_rtt_us))
+    application, kernel = times
+    again = f"{row.syn_repeats}/{_count(row.kernel_retrans)}"
+    line = f"{at_s:>8.3f}{application:>12}{kernel:>11}{row.syn_rtt_us / 1000:>11.3f}{again:>6}"
+    who = f"{_end(row.src, row.sport)}>{_end(row.dst, row.dport)}"
+    if len(line) + 1 + len(who) <= WIDTH:
+        yield f"{line} {who}"
+    else:
+        yield line
+        yield from textwrap.wrap(who, WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+
+
+def _end(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def _retransmits(report: RunReport) -> Iterator[str]:
