@@ -35,7 +35,7 @@ def address_words(text: str) -> tuple[int, int]:
     Raises UsageError when ``text`` is no address.
     """
     try:
-        address = ipaddress.ip_address(text.partition("%")[0])
+        address = ipaddress.ip_address(text)
     except ValueError:
         raise UsageError(f"cannot read the address {text!r}: give it as 192.0.2.1 or 2001:db8::1") from None
     if isinstance(address, ipaddress.IPv4Address):
