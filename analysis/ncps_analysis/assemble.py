@@ -396,6 +396,8 @@ def _notes(run: Run, recorded: Measured, rtt_source: str) -> list[str]:
         )
     if wire is None:
         return out
+    if wire.runs_as is not None and wire.runs_as.startswith("uid 0,"):
+        out.append(f"the capture process could not become anybody but root: it ran as {wire.runs_as}")
     step_ns = run.clock.step_ns()
     if step_ns > CLOCK_STEP_NS:
         out.append(

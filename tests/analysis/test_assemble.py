@@ -414,6 +414,23 @@ def test_capture_copies_and_clock_trouble_are_noted():
     assert any("1 negative round trips, 2 attempts across a step" in note for note in notes)
 
 
+@pytest.mark.parametrize(
+    ("runs_as", "notes"),
+    [
+        (None, 0),
+        ("uid 65534, gid 65534, no capabilities", 0),
+        ("uid 1000, gid 0, no capabilities", 0),
+        ("uid 0, gid 0, no capabilities", 1),
+    ],
+)
+def test_who_captured_is_told_to_programs_and_to_a_person_if_it_is_odd(runs_as, notes):
+    report = clean(3, wire={"runs_as": runs_as}).report()
+    assert report.capture.runs_as == runs_as
+    assert [note for note in report.notes if "root" in note] == [
+        f"the capture process could not become anybody but root: it ran as {runs_as}"
+    ] * notes
+
+
 def test_kernel_and_wire_disagreeing_is_noted():
     records, handshakes = rows(10)
     records["kernel_retrans"][4] = 1
