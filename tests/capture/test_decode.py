@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ncps_capture import segments as sg
-from ncps_capture.addresses import address_text, address_words
+from ncps_capture.addresses import address_text
 from ncps_capture.decode import Batch, decode
-from ncps_capture.errors import UsageError
 from ncps_capture.link import SUPPORTED
 from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.inet6 import (
@@ -109,16 +108,6 @@ def test_a_syn_is_read_whole_in_every_stack(link_type, packet, version, vlan):
     assert (books.malformed, books.fragments, books.too_short, books.unsupported_linktype) == (0, 0, 0, 0)
 
 
-def test_ip_options_move_the_tcp_header():
-    packet = bytearray(raw(V4 / SYN))
-    packet[0] = 0x47
-    packet[3] += 8
-    packet[20:20] = b"\x01" * 8
-    row, books = one(bytes(packet), 101)
-    check_syn(row, 4)
-    assert books.syn == 1
-
-
 @pytest.mark.parametrize(
     ("flags", "kept", "syn", "synack", "malformed", "syn_malformed"),
     [
@@ -148,41 +137,6 @@ def test_admission_by_flags(flags, kept, syn, synack, malformed, syn_malformed):
 def test_acks_only_on_request(flags, kept):
     rows, _ = decode(batch_of([raw(ETHER / V4 / TCP(flags=flags) / b"data")]), want_acks=True)
     assert len(rows) == kept
-
-
-@pytest.mark.parametrize(
-    ("options", "mss", "wscale", "stamps", "bits"),
-    [
-        ([], 0, 255, (0, 0), 0),
-        ([("MSS", 536)], 536, 255, (0, 0), 0),
-        ([("NOP", None)] * 20 + [("Timestamp", (5, 6))] + [("NOP", None)] * 2, 0, 255, (5, 6), sg.BIT_TIMESTAMP),
-        ([("WScale", 0)], 0, 0, (0, 0), 0),
-        ([("EOL", None), ("MSS", 9)], 0, 255, (0, 0), 0),
-        ([(34, b"cookie88")], 0, 255, (0, 0), sg.BIT_TFO),
-        ([(34, b"")], 0, 255, (0, 0), sg.BIT_TFO),
-        ([(254, b"\xf9\x89abcd")], 0, 255, (0, 0), sg.BIT_TFO),
-        ([(254, b"\xf9\x88abcd")], 0, 255, (0, 0), 0),
-        ([(254, b"")], 0, 255, (0, 0), 0),
-        ([(30, b"x" * 10), ("MSS", 1440)], 1440, 255, (0, 0), 0),
-    ],
-)
-def test_options(options, mss, wscale, stamps, bits):
-    row, _ = one(ETHER / V4 / TCP(flags="S", options=options))
-    assert (row["mss"], row["wscale"], (row["tsval"], row["tsecr"]), row["bits"]) == (mss, wscale, stamps, bits)
-
-
-@pytest.mark.parametrize("bad", [b"\x02\x00", b"\x02\x01", b"\x02\xff", b"\x02", b"\x08\x0a\0\0"])
-def test_a_broken_option_ends_the_row_and_no_other(bad):
-    def segment(options: bytes) -> bytes:
-        options += b"\0" * (-len(options) % 4)
-        return raw(V4 / TCP(flags="S", dataofs=5 + len(options) // 4)) + options
-
-    good = b"\x03\x03\x09"
-    frames = [segment(good + bad), segment(good + b"\x02\x04\x05\xb4")]
-    frames = [bytes([*frame[:2], 0, len(frame), *frame[4:]]) for frame in frames]
-    rows, _ = decode(batch_of(frames, 101))
-    assert rows["wscale"].tolist() == [9, 9]
-    assert rows["mss"].tolist() == [0, 1460]
 
 
 def test_payload_is_what_the_headers_announce():
@@ -305,10 +259,6 @@ def test_frame_order_survives_both_families_and_icmp():
     assert rows["ip_version"].tolist() == [6, 4, 4, 6]
 
 
-def test_a_vlan_stack_without_end_is_given_up():
-    assert none(b"\0" * 12 + b"\x81\x00\x00\x01" * 60).tcp_packets == 0
-
-
 SAMPLES = {link: [] for link in SUPPORTED}
 for _name, _link, _packet, *_ in STACKS:
     SAMPLES[_link].append(raw(_packet))
@@ -391,26 +341,3 @@ def test_scapy_agrees_on_random_syns(data):
     assert (row["tsval"], row["tsecr"]) == known.get("Timestamp", (0, 0))
     assert row["payload"] == size
     assert row["vlan"] == (tags[-1] if tags else sg.NO_VLAN)
-
-
-@pytest.mark.parametrize(
-    ("text", "hi", "lo"),
-    [
-        ("192.0.2.1", 0, sg.V4_MAPPED | 0xC0000201),
-        ("::ffff:192.0.2.1", 0, sg.V4_MAPPED | 0xC0000201),
-        ("2001:db8::1", 0x20010DB800000000, 1),
-        ("::1", 0, 1),
-        ("fe80::2%eth0", 0xFE80000000000000, 2),
-    ],
-)
-def test_addresses(text, hi, lo):
-    assert address_words(text) == (hi, lo)
-    plain = text.partition("%")[0]
-    assert address_text(hi, lo, 6) == (f"::ffff:{text}" if text == "192.0.2.1" else plain)
-    assert address_words(address_text(hi, lo)) == (hi, lo)
-
-
-@pytest.mark.parametrize("text", ["", "localhost", "1.2.3", "1.2.3.4:80"])
-def test_what_is_no_address_is_a_usage_error(text):
-    with pytest.raises(UsageError, match="cannot read the address"):
-        address_words(text)
