@@ -95,6 +95,7 @@ def capture_spec(plan: ClientPlan, target: net.Target) -> tuple[CaptureSpec | No
         CaptureSpec(
             interface=name,
             server_ports=(first_and_last(plan),),
+            level=plan.admitted,
             loopback=loopback,
             buffer_bytes=plan.capture_buffer,
             write_path=plan.write,

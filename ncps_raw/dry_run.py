@@ -114,4 +114,5 @@ def _capture(plan: Plan) -> str:
         return "off"
     text = "where this machine allows it" if plan.capture == "auto" else "required"
     text += f", on {plan.interface}" if plan.interface else ""
+    text += f", level {plan.admitted}"
     return text + (f", packets to {plan.write}" if plan.write else "")

@@ -63,6 +63,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
     "--no-capture": Option("capture", value="off"),
     "--interface": Option("interface", word),
     "--write": Option("write", word),
+    "--capture-level": Option("capture_level", word),
     "--capture-buffer": Option("capture_buffer", units.size),
     "--format": Option("format", word),
     "--output": Option("output", word),
@@ -83,11 +84,12 @@ def long_name(field: str) -> str | None:
 def build(role: str, given: Given) -> ClientPlan | ServerPlan:
     """Make the plan, with what some options imply. Raises ``UsageError``.
 
-    Who names an interface or a file for the packets wants the capture: it must work. Quiet is without rows too.
+    Who names an interface, a level or a file for the packets wants the capture: it must work. Quiet is without rows
+    too.
     """
     fields = dict(given)
     if fields.get("quiet"):
         fields["silent_rows"] = True
-    if fields.get("write") or fields.get("interface"):
+    if fields.get("write") or fields.get("interface") or fields.get("capture_level"):
         fields.setdefault("capture", "required")
     return ClientPlan(**fields) if role == "client" else ServerPlan(**fields)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from ncps_capture.errors import UsageError
+from ncps_capture.filter import LEVELS
 
 DEFAULT: Final = -1
 """Of a count: take the documented default, which depends on another field."""
@@ -51,6 +52,7 @@ _NAMES: Final = {
     "close": ("--close", "-abortiveclose or -normalclose"),
     "engine": ("--engine", "--engine"),
     "capture": ("--capture", "--capture"),
+    "capture_level": ("--capture-level", "--capture-level"),
     "capture_buffer": ("--capture-buffer", "--capture-buffer"),
     "format": ("--format", "--format"),
     "max_failed": ("--max-failed", "--max-failed"),
@@ -65,6 +67,7 @@ class Plan:
 
     role: ClassVar[str]
     modes: ClassVar[tuple[str, ...]]
+    usual_level: ClassVar[str]
 
     bind: tuple[str, ...] = ()  # numeric local addresses, scope allowed; () = any
     base_port: int = 10_001  # first server port
@@ -81,6 +84,7 @@ class Plan:
     capture: str = ""  # "auto": where it is allowed; "required": else the run fails; "off"
     interface: str | None = None  # None = found by route
     write: str | None = None  # also save the packets, as pcap
+    capture_level: str = ""  # what to admit besides SYNs; default: see ``admitted``
     capture_buffer: int = 64 << 20
     format: str = "text"
     output: str | None = None  # None = standard output
@@ -99,6 +103,11 @@ class Plan:
     def process_count(self, cores: int) -> int:
         """How many processes share the loops on a machine with ``cores`` usable cores: never more than loops."""
         return max(1, min(self.threads, cores)) if self.processes is None else self.processes
+
+    @property
+    def admitted(self) -> str:
+        """Level of the capture: what it admits."""
+        return self.capture_level or self.usual_level
 
     # ---- checks --------------------------------------------------------------------------------------------
 
@@ -144,12 +153,14 @@ class Plan:
         self._one_of("close", CLOSES)
         self._one_of("capture", CAPTURES)
         self._one_of("format", FORMATS)
+        if self.capture_level:
+            self._one_of("capture_level", LEVELS)
         self._between("capture_buffer", 1 << 20, 4 << 30)
         self._times()
         if self.max_failed is not None and not 0 <= self.max_failed <= 1:
             raise self._refuse("max_failed", "0 % to 100 %", f"{self.max_failed:.6g}")
-        if self.capture == "off" and (self.write or self.interface):
-            what = "--write" if self.write else "--interface"
+        if self.capture == "off" and (self.write or self.interface or self.capture_level):
+            what = "--write" if self.write else "--interface" if self.interface else "--capture-level"
             raise UsageError(f"{what} needs the capture, which --no-capture switches off: leave out one of them")
         named = [path for path in (self.output, self.write, self.run) if path is not None]
         if len(set(named)) < len(named):
@@ -179,6 +190,7 @@ class ServerPlan(Plan):
 
     role: ClassVar[str] = "server"
     modes: ClassVar[tuple[str, ...]] = SERVER_MODES
+    usual_level: ClassVar[str] = "acks"  # to measure round trips: what a server sees between SYN and SYN-ACK is itself
 
     mode: str = "echo"
     close: str = "rst"  # with the client's FIN neither side keeps TIME_WAIT
@@ -199,6 +211,7 @@ class ClientPlan(Plan):
 
     role: ClassVar[str] = "client"
     modes: ClassVar[tuple[str, ...]] = CLIENT_MODES
+    usual_level: ClassVar[str] = "base"  # the fewest packets
 
     target: str  # name or address, as typed
     mode: str = "1"

@@ -82,6 +82,7 @@ def _capture_spec(plan: ServerPlan, bind: Sequence[str]) -> tuple[CaptureSpec | 
         CaptureSpec(
             interface=name,
             server_ports=(first_and_last(plan),),
+            level=plan.admitted,
             loopback=name == net.loopback_name(),
             buffer_bytes=plan.capture_buffer,
             write_path=plan.write,

@@ -50,6 +50,8 @@ _SHARED: Final = """\
   --no-capture             do not capture: round trips as the kernel estimates them
   --interface NAME         capture there instead of where the route leads; implies --capture
   -w, --write FILE         save the captured packets, as pcap; implies --capture
+  --capture-level LEVEL    what it looks at besides SYNs: base (refusals), resets (all RSTs) or acks (RSTs and
+                           bare ACKs); default {level}; implies --capture
   --capture-buffer SIZE    kernel buffer of the capture, default 64M
   --format NAME            text, ncps, json or jsonl, default text
   -o, --output FILE        results go there instead of standard output
@@ -90,7 +92,7 @@ Options:
   --local-port PORT        first local port, default: the kernel chooses
   --local-ports N          number of local ports, shared out to the loops
   --cross-connect          each loop uses all server ports instead of one
-{_SHARED.format(close="fin")}
+{_SHARED.format(close="fin", level="base")}
 {_VALUES}
 {_EXIT_CODES}"""
 
@@ -113,7 +115,7 @@ Options:
   -b, --bind ADDRESSES     local addresses, default all of IPv4
   -p, --port PORT          first port, default 10001
   --ports N                number of ports, default one for each loop
-{_SHARED.format(close="rst, so that neither side keeps TIME_WAIT")}
+{_SHARED.format(close="rst, so that neither side keeps TIME_WAIT", level="acks")}
 {_VALUES}
 {_EXIT_CODES}"""
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-from ncps_capture.segments import UNKNOWN, Books, Handshakes
-
 from ncps_analysis.disagree import Largest
+from ncps_analysis.halves import vantage, within_one_host
 from ncps_analysis.histogram import Histogram
 from ncps_analysis.join import path_words
 from ncps_analysis.model import (
@@ -34,6 +33,7 @@ from ncps_analysis.model import (
 from ncps_analysis.percentiles import PERCENTILES
 from ncps_analysis.records import ClockPairs, Connections, Run, WireFacts
 from ncps_analysis.tally import Basis, Measured, Tally, count
+from ncps_capture.segments import UNKNOWN, Books, Handshakes
 
 MILESTONE_STEP: Final = 100_000
 MOST_MILESTONES: Final = 20_000
@@ -108,12 +108,13 @@ def report_of(run: Run, tally: Tally) -> RunReport:
     recorded = tally.recorded
     one_way = _one_way(wire, tally)
     on_wire = recorded.wire_known > 0 and one_way is None
-    # What a server's capture shows between SYN and SYN-ACK is its own answer time, not a round trip; the kernel's
-    # first sample there is SYN-ACK to ACK, which is one.
-    rtt_source = WIRE if on_wire and not server else KERNEL if recorded.kernel_syn_rtt.n else NO_SOURCE
+    # What a server's capture shows between SYN and SYN-ACK is its own answer time, not a round trip: that is SYN-ACK to
+    # ACK, where the capture admits ACKs, and else the kernel's first sample.
+    timed = on_wire and (not server or recorded.synack_to_ack.n > 0)
+    rtt_source = WIRE if timed else KERNEL if recorded.kernel_syn_rtt.n else NO_SOURCE
     retrans_source = WIRE if on_wire else KERNEL if recorded.kernel_known else NO_SOURCE
     from_wire, from_kernel = retrans_source == WIRE, retrans_source == KERNEL
-    syn_rtt = _syn_rtt(recorded, rtt_source)
+    syn_rtt = _syn_rtt(recorded, rtt_source, server)
     retrans = _Retransmits.of(recorded, from_wire, server)
     first = _Retransmits.of(tally.in_time, from_wire, server)
     attempted = run.attempted - tally.not_started
@@ -143,7 +144,7 @@ def report_of(run: Run, tally: Tally) -> RunReport:
         connections_late=tally.late.connections,
         in_time=InTime(
             connections=tally.in_time.connections,
-            syn_rtt_us=distribution(_syn_rtt(tally.in_time, rtt_source)),
+            syn_rtt_us=distribution(_syn_rtt(tally.in_time, rtt_source, server)),
             retrans_share_percent=first.share_percent,
             retrans_per_connection=first.each,
         ),
@@ -160,6 +161,7 @@ def report_of(run: Run, tally: Tally) -> RunReport:
         connect_us=distribution(recorded.connect),
         overhead_before_us=distribution(recorded.before),
         overhead_after_us=distribution(recorded.after),
+        synack_to_ack_us=distribution(recorded.synack_to_ack),
         answer_us=distribution(recorded.answer),
         retrans_source=retrans_source,
         syn_retrans=sum(recorded.causes[:2])
@@ -173,7 +175,7 @@ def report_of(run: Run, tally: Tally) -> RunReport:
         if from_kernel and server
         else None,
         syn_repeats=recorded.syn_repeats if from_wire else None,
-        syn_repeat_causes=RepeatCauses(*recorded.causes) if from_wire else None,
+        syn_repeat_causes=_causes(recorded, wire) if wire is not None and from_wire else None,
         syn_retrans_failed=tally.syn_retrans_failed
         if wire is not None and wire.dropped == 0 and one_way is None
         else None,
@@ -196,8 +198,21 @@ def report_of(run: Run, tally: Tally) -> RunReport:
     )
 
 
-def _syn_rtt(measured: Measured, rtt_source: str) -> Histogram:
-    return measured.syn_rtt if rtt_source == WIRE else measured.kernel_syn_rtt
+def _syn_rtt(measured: Measured, rtt_source: str, server: bool) -> Histogram:
+    if rtt_source != WIRE:
+        return measured.kernel_syn_rtt
+    return measured.synack_to_ack if server else measured.syn_rtt
+
+
+def _causes(measured: Measured, wire: WireFacts) -> RepeatCauses:
+    """What the level of the capture does not show is unknown, except that what was seen was seen."""
+    timeout, after_synack, after_rst, after_challenge = measured.causes
+    return RepeatCauses(
+        timeout,
+        after_synack,
+        after_rst if after_rst or wire.level != "base" else None,
+        after_challenge if after_challenge or wire.level == "acks" else None,
+    )
 
 
 @dataclass(frozen=True)
@@ -288,7 +303,9 @@ def _capture(run: Run, wire: WireFacts, tally: Tally) -> CaptureReport:
         interface=wire.interface,
         link_type=wire.link_type,
         filter_text=wire.filter_text,
+        level=wire.level,
         vantage="server" if run.role == "server" else wire.vantage,
+        vantage_suggested=_vantage(run, tally.recorded),
         packets=wire.packets,
         dropped=wire.dropped,
         died=wire.died,
@@ -297,6 +314,13 @@ def _capture(run: Run, wire: WireFacts, tally: Tally) -> CaptureReport:
         books=wire.books,
         identities=identities(wire.books),
     )
+
+
+def _vantage(run: Run, recorded: Measured) -> str | None:
+    if within_one_host(run.paths):
+        return None
+    first, second = recorded.answer if run.role == "server" else recorded.syn_rtt, recorded.synack_to_ack
+    return vantage(distribution(first).p50, distribution(second).p50)
 
 
 def with_attempts(captured: Books, attempts: Books) -> Books:

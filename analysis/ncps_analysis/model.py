@@ -62,12 +62,15 @@ class Milestone:
 
 @dataclass(frozen=True)
 class RepeatCauses:
-    """SYN repeats of the recorded connections by cause (definition D3). The first two are the headline figure."""
+    """SYN repeats of the recorded connections by cause (definition D3). The first two are the headline figure.
+
+    None: the level of the capture does not show this cause, and what had it is counted under another.
+    """
 
     timeout: int = 0
     after_synack: int = 0
-    after_rst: int = 0
-    after_challenge: int = 0
+    after_rst: int | None = None
+    after_challenge: int | None = None
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,9 @@ class CaptureReport:
     interface: str
     link_type: str
     filter_text: str
+    level: str  # "base", "resets" or "acks": what it admitted, and so can tell of
     vantage: str  # "client" or "server": at which end the packets were seen
+    vantage_suggested: str | None  # "client", "server" or "middle": where the halves of the handshakes suggest it was
     packets: int
     dropped: int | None  # None: the capture process died and cannot tell
     died: str | None
@@ -160,7 +165,7 @@ class RunReport:
 
     # round trips
     rtt_source: str  # WIRE, KERNEL or NO_SOURCE
-    syn_rtt_us: Distribution  # from rtt_source; wire: first SYN to first SYN-ACK
+    syn_rtt_us: Distribution  # from rtt_source; wire: first SYN to first SYN-ACK, a server's first SYN-ACK to first ACK
     rtt_unknown: int  # recorded connections that have no part in syn_rtt_us
     kernel_replaced: int  # of rtt_source "kernel": retransmitted, so the application's connect time stands in
     path_rtt_us: Distribution  # wire: exact round trips only
@@ -168,6 +173,7 @@ class RunReport:
     connect_us: Distribution  # application: connect() called until noticed as established
     overhead_before_us: Distribution  # connect() called until the SYN was on the wire
     overhead_after_us: Distribution  # SYN-ACK on the wire until noticed as established
+    synack_to_ack_us: Distribution  # wire: first SYN-ACK to the client's first acknowledgement of it (definition D12)
     answer_us: Distribution  # captured at the server: first SYN to SYN-ACK, this host's own answer time
 
     # retransmits

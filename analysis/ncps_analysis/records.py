@@ -111,6 +111,7 @@ class WireFacts:
     died: str | None = None  # why the capture ended early
     vantage: str = "client"
     runs_as: str | None = None  # who looked at the packets, and with which rights
+    level: str = "base"  # "base", "resets" or "acks": what the capture admitted besides SYNs, and so can tell of
 
 
 @dataclass(frozen=True)

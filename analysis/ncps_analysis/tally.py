@@ -14,9 +14,6 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from ncps_capture.segments import HANDSHAKE, UNKNOWN, Handshakes, path_rtt_ns, rtt_first_ns, syn_retrans
-from ncps_capture.tuples import mix
-
 from ncps_analysis.disagree import Largest, of_application, of_kernel
 from ncps_analysis.histogram import Histogram
 from ncps_analysis.join import SLACK_NS, UNMATCHED, Words, agrees, match
@@ -31,6 +28,16 @@ from ncps_analysis.records import (
     ClockPairs,
     Connections,
 )
+from ncps_capture.segments import (
+    HANDSHAKE,
+    UNKNOWN,
+    Handshakes,
+    path_rtt_ns,
+    rtt_first_ns,
+    syn_retrans,
+    synack_to_ack_ns,
+)
+from ncps_capture.tuples import mix
 
 Flags = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
@@ -74,6 +81,7 @@ class Measured:
     wire_known: int = 0
     syn_rtt: Histogram = field(default_factory=Histogram.empty)  # captured at the client: first SYN to SYN-ACK
     answer: Histogram = field(default_factory=Histogram.empty)  # the same, captured at the server
+    synack_to_ack: Histogram = field(default_factory=Histogram.empty)
     path_rtt: Histogram = field(default_factory=Histogram.empty)
     before: Histogram = field(default_factory=Histogram.empty)
     after: Histogram = field(default_factory=Histogram.empty)
@@ -274,6 +282,8 @@ def _wire(measured: Measured, rows: Connections, wire: Handshakes, basis: Basis)
     told = rows["kernel_rtt_us"] != NO_KERNEL_RTT
     measured.disagreeing = int((told & (rows["kernel_retrans"].astype(np.int64) != sent.astype(np.int64) - 1)).sum())
     rtt = Histogram.of(_us(rtt_first_ns(wire)))
+    if basis.complete:  # where packets were lost, a later ACK may look like the first
+        measured.synack_to_ack = Histogram.of(_us(synack_to_ack_ns(wire)))
     if basis.role == "server":
         measured.answer = rtt
         measured.wire_retrans_connections = int((wire["synack_retrans"] > 0).sum())

@@ -106,9 +106,10 @@ class HandshakeTable:
     def finish(self, end_ns: int) -> Handshakes:
         """All other rows, the capture having ended at ``end_ns``. The table is empty then."""
         self._refresh()
-        self._take_in(*self._waiting.take_all())
+        # Not at once: several times faster than a million of them together, which do not fit the cache.
+        waited = [self._settle_all(*part).rows for part in self._waiting.take_all()]
         self._aside = dict.fromkeys(LIVE_FIELDS, 0)
-        rows = self._settled.rows.copy()
+        rows = join((self._settled.rows, *waited))
         early = (rows["state"] == UNANSWERED) & (end_ns - rows["t_syn_last_ns"] < CENSORED_NS)
         rows["flags"][early] |= F_CENSORED
         _add(self._gone, rows)

@@ -71,6 +71,7 @@ class CaptureResult:
     last_t_ns: int = UNKNOWN
     died: str | None = None  # why the capture ended early
     runs_as: str | None = None  # who looked at the packets, and with which rights; None if it never came to that
+    level: str = "base"  # what the filter admitted
 
 
 class Counters:
@@ -249,6 +250,7 @@ class CaptureProcess:
             handshake_files=files,
             died=died,
             runs_as=runs_as,
+            level=self._spec.level,
         )
 
 
@@ -268,7 +270,8 @@ class _Capturing:
             if new and identity is not None and identity.person:
                 hand_over(spec.write_path, identity)
         self.standing = give_up_rights(identity)
-        self._table = HandshakeTable(spec.dup_window_ns, spec.dup_window_ns + _QUIET_NS)
+        self._acks = spec.level == "acks"
+        self._table = HandshakeTable(spec.dup_window_ns, spec.dup_window_ns + _QUIET_NS, self._acks)
         self._books = Books()
         self._first_t_ns = self._last_t_ns = UNKNOWN
 
@@ -281,7 +284,7 @@ class _Capturing:
                 break
             if self._writer is not None:
                 self._writer.write(batch)
-            segments, books = decode(batch)
+            segments, books = decode(batch, self._acks)
             self._books += books
             self._table.add(segments)
             if self._first_t_ns == UNKNOWN:
@@ -313,6 +316,7 @@ class _Capturing:
             first_t_ns=self._first_t_ns,
             last_t_ns=self._last_t_ns,
             runs_as=self.standing.runs_as,
+            level=self._spec.level,
         )
 
     def _keep(self, rows: Handshakes) -> None:

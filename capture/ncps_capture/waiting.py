@@ -8,6 +8,7 @@ all, however many wait, and no tick moves more than a block.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -75,7 +76,7 @@ class Waiting:
             former, latter = self._blocks[-2:]
             if former.left > 2 * latter.left or former.left + latter.left > BLOCK:
                 break
-            self._blocks[-2:] = [_merged((former, latter))]
+            self._blocks[-2:] = [_merged([former, latter])]
 
     def overdue(self, horizon_ns: int) -> Words:
         """Hashes of the tuples of which some segment's time is up once the capture's time has passed ``horizon_ns``."""
@@ -91,20 +92,18 @@ class Waiting:
                 segments.append(pick(block.segments, found))
                 order_ns.append(block.order_ns[found])
                 if 0 < block.left < len(block.here) // 2:
-                    self._blocks[i] = _merged((block,))
+                    self._blocks[i] = _merged([block])
         self._blocks = [block for block in self._blocks if block.left]
         return join(segments), np.concatenate(order_ns)
 
-    def take_all(self) -> tuple[Segments, Ints]:
-        """Everything that waits; nothing does any longer."""
-        if not self._blocks:
-            return np.zeros(0, SEGMENT), np.zeros(0, np.int64)
-        whole = _merged(self._blocks)
-        self._blocks = []
-        return whole.segments, whole.order_ns
+    def take_all(self) -> Iterator[tuple[Segments, Ints]]:
+        """Everything that waits, whole tuples at a time; nothing does any longer."""
+        while self._blocks:
+            block = _merged([self._blocks.pop()])
+            yield block.segments, block.order_ns
 
 
-def _merged(blocks: tuple[_Block, ...] | list[_Block]) -> _Block:
+def _merged(blocks: list[_Block]) -> _Block:
     return _Block(
         join([pick(block.segments, block.here) for block in blocks]),
         np.concatenate([block.order_ns[block.here] for block in blocks]),

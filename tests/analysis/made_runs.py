@@ -127,6 +127,7 @@ def rows(n: int, *, every_ns: int = 1_000_000, rtt_us: int = 20) -> tuple[np.nda
     here, there = path_words(PATHS)[0, :2], path_words(PATHS)[0, 2:]
     handshakes["client_hi"], handshakes["client_lo"] = here
     handshakes["server_hi"], handshakes["server_lo"] = there
+    handshakes["t_ack_ns"] = UNKNOWN
     handshakes["sport"], handshakes["dport"] = records["lport"], records["rport"]
     handshakes["t_syn_first_ns"] = records["start_ns"] - MONOTONIC + EPOCH + 5_000
     handshakes["t_syn_last_ns"] = handshakes["t_syn_before_ns"] = handshakes["t_syn_first_ns"]

@@ -51,7 +51,7 @@ def test_keys_that_scripts_rely_on():
         "syn_repeats", "kernel_retrans",
     ]  # fmt: skip
     assert facts["attempted"] == facts["established"] + facts["failed"] + facts["unfinished"]
-    assert facts["syn_repeat_causes"] == {"timeout": 12, "after_synack": 0, "after_rst": 0, "after_challenge": 0}
+    assert facts["syn_repeat_causes"] == {"timeout": 12, "after_synack": 0, "after_rst": None, "after_challenge": None}
     assert facts["capture"]["books"]["attempts"] == 1000
     assert report_json(REPORTS["links"])["capture"]["books"]["unsupported_linktypes"] == {"147": 3}
 

@@ -69,7 +69,7 @@ def test_only_late_connections_are_none_for_ncps_and_measured_all_the_same():
 def test_new_lines_say_what_ncps_cannot():
     text = printed(lossy(1000, interrupted="SIGTERM", wire={"dropped": None}, attempted=1001).report())
     assert "\n###SOURCE,rtt:wire,retransmits:wire\n" in text
-    assert "\n###CAPTURE,interface:lo,packets:2000,dropped:unknown,matched:1.0000\n" in text
+    assert "\n###CAPTURE,interface:lo,level:base,packets:2000,dropped:unknown,matched:1.0000\n" in text
     assert (
         "\n###BOOKS,attempted:1001,established:989,failed:10,unfinished:1,notstarted:0,iofailed:0,recorded:989,late:0\n"
         in text

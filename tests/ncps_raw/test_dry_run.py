@@ -32,7 +32,7 @@ def test_a_plain_client() -> None:
         "mode": "1: send 1000 bytes, receive once, close, with FIN",
         "loops": "16 in 2 processes, engine selector",
         "time": "until interrupted, a row every 1 s",
-        "capture": "where this machine allows it",
+        "capture": "where this machine allows it, level base",
         "results": "text to standard output",
     }
 
@@ -83,7 +83,7 @@ def test_a_plain_server() -> None:
         (
             {"capture": "required", "interface": "eth0", "write": "a.pcap"},
             "capture",
-            "required, on eth0, packets to a.pcap",
+            "required, on eth0, level base, packets to a.pcap",
         ),
         ({"format": "jsonl", "output": "r.jsonl"}, "results", "jsonl to r.jsonl"),
         ({"run": "r.ncps"}, "results", "text to standard output, the run to r.ncps"),

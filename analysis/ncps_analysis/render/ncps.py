@@ -136,8 +136,10 @@ def _new(report: RunReport) -> list[str]:
     if report.capture is not None:
         facts = {
             "interface": report.capture.interface,
+            "level": report.capture.level,
             "packets": report.capture.packets,
             "dropped": "unknown" if report.dropped_by_capture is None else report.dropped_by_capture,
+            "vantage": report.capture.vantage_suggested,
             "matched": None if report.matched_share is None else _share(report.matched_share),
         }
         lines.append(_line("CAPTURE", facts))
@@ -148,6 +150,7 @@ def _new(report: RunReport) -> list[str]:
         ("BEFORESYN", report.overhead_before_us),
         ("AFTERSYNACK", report.overhead_after_us),
         ("ANSWER", report.answer_us),
+        ("SYNACKTOACK", report.synack_to_ack_us),
     ):
         if distribution.n:
             names = ("n", "min", *_KEYS, "max")

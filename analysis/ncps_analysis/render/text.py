@@ -49,6 +49,7 @@ _ROWS: Final = (
     ("99.99 %", "p99_99"),
     ("maximum", "max"),
 )
+_PLACES: Final = {"client": "at the client", "server": "at the server", "middle": "from somewhere between the two"}
 _MS_FROM_US: Final = 10_000
 """From this smallest median on the table is in ms, with three decimals: the same digits, easier to read."""
 _APART_US: Final = {KERNEL: 10_000, APPLICATION: 100_000}
@@ -224,7 +225,9 @@ def _table(report: RunReport) -> Iterator[str]:
 
 
 def _legend(report: RunReport) -> Iterator[str]:
-    if report.rtt_source == WIRE:
+    if report.rtt_source == WIRE and report.role == "server":
+        yield from _wrap("SYN-RTT", "SYN-ACK to ACK on the wire, repeats of the SYN-ACK included")
+    elif report.rtt_source == WIRE:
         yield from _wrap("SYN-RTT", "first SYN to first SYN-ACK on the wire, time-outs included")
         yield from _wrap("path RTT", "SYN-ACK minus the very SYN it answers, where that is certain")
     if report.answer_us.n:
@@ -327,6 +330,7 @@ def _capture(report: RunReport) -> Iterator[str]:
         f"{capture.interface} ({capture.link_type}), at the {capture.vantage}: {_many(capture.packets, 'packet')}, "
         f"{dropped} dropped",
     )
+    yield from _halves(report, capture.vantage_suggested)
     if report.matched is not None and report.matched_share is not None:
         yield from _wrap(
             "",
@@ -338,6 +342,20 @@ def _capture(report: RunReport) -> Iterator[str]:
         yield from _wrap("", f"{_many(foreign, 'captured attempt')} without a connection of this run")
     for identity in capture.identities:
         yield from _wrap("", identity)
+
+
+def _halves(report: RunReport, suggested: str | None) -> Iterator[str]:
+    """Both halves of a handshake, and where they suggest that the capture stands (definition D12)."""
+    first = report.answer_us if report.role == "server" else report.syn_rtt_us
+    second = report.synack_to_ack_us
+    if first.p50 is None or second.p50 is None:
+        return
+    where = _PLACES.get(suggested or "")
+    yield from _wrap(
+        "",
+        f"medians: SYN to SYN-ACK {first.p50:,} us, SYN-ACK to ACK {second.p50:,} us"
+        + (f", as seen {where}" if where else ""),
+    )
 
 
 # ---- pieces ------------------------------------------------------------------------------------------------
