@@ -6,6 +6,7 @@ are selected are begun with the first, and each test waits for its own.
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,10 @@ from ncps_raw.lab.stage import Outcome, play, scenarios
 
 pytestmark = [pytest.mark.namespaces, pytest.mark.capture]
 
-AT_A_TIME = 6
+AT_A_TIME = 8
+OVER_IPV6_TOO = ("syn_lost", "synack_lost")
 SCENARIOS = {one.name: one for one in scenarios()}
+SCENARIOS |= {f"{name}-ipv6": replace(SCENARIOS[name], ip=6) for name in OVER_IPV6_TOO}
 
 
 @pytest.fixture(scope="module")
