@@ -69,7 +69,7 @@ def test_at_one_instant_a_syn_comes_before_its_answer_and_that_before_a_refusal(
         assert (states(found), found.rows["rst_ignored"][0]) == (["answered"], 0)
 
 
-@settings(unhurried, max_examples=100)
+@settings(unhurried, max_examples=30)
 @given(stories(steps=False))
 def test_rows_say_what_their_segments_are(segments):
     """Every SYN and SYN-ACK is part of exactly one row; a row's counts and times are those of its segments."""
@@ -92,7 +92,7 @@ def test_rows_say_what_their_segments_are(segments):
             assert others >= refused + row["rst_ignored"]
 
 
-@settings(unhurried, max_examples=60)
+@settings(unhurried, max_examples=30)
 @given(stories(steps=False), st.randoms(use_true_random=False))
 def test_the_order_in_memory_does_not_matter(segments, random):
     tuples = tuples_of_segments(segments)

@@ -30,13 +30,13 @@ def compare(segments: sg.Segments) -> None:
     assert owners(fast) == owners(slow)
 
 
-@settings(unhurried, max_examples=150)
+@settings(unhurried, max_examples=60)
 @given(stories(steps=False))
 def test_the_columns_do_what_the_definitions_say(segments):
     compare(segments)
 
 
-@settings(unhurried, max_examples=60)
+@settings(unhurried, max_examples=30)
 @given(stories(kinds=likely, steps=False))
 def test_the_columns_on_clean_traffic(segments):
     compare(segments)
