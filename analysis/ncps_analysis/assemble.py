@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+from ncps_capture.segments import UNKNOWN, Books, Handshakes
+
 from ncps_analysis.disagree import Largest
 from ncps_analysis.halves import vantage, within_one_host
 from ncps_analysis.histogram import Histogram
-from ncps_analysis.join import path_words
+from ncps_analysis.join import SLACK_NS, path_words
 from ncps_analysis.model import (
     APPLICATION,
     KERNEL,
@@ -30,10 +32,10 @@ from ncps_analysis.model import (
     RepeatCauses,
     RunReport,
 )
+from ncps_analysis.offset import shifted, slack_ns
 from ncps_analysis.percentiles import PERCENTILES
 from ncps_analysis.records import ClockPairs, Connections, Run, WireFacts
 from ncps_analysis.tally import Basis, Measured, Tally, count
-from ncps_capture.segments import UNKNOWN, Books, Handshakes
 
 MILESTONE_STEP: Final = 100_000
 MOST_MILESTONES: Final = 20_000
@@ -59,20 +61,26 @@ CLOCK_STEP_NS: Final = 100_000
 """A clock that moved more than this between two readings, at most a tenth of a second apart, was not merely slewed."""
 STRAY_SHARE: Final = 0.01
 """Of connections whose addresses were translated on the way, so few still find a handshake, by chance."""
+NEARER_TIMES: Final = 2
+NEARER_US: Final = 1_000
+"""A client's kernel that says so much more than the wire had another wire: its own delay is well below that."""
 DUPLICATES_SHARE: Final = 0.2
 """More capture duplicates than this share are worth a word (definition D2)."""
 
 
 def basis_of(run: Run) -> Basis:
     """What counting the parts of ``run`` needs to know."""
+    offset = run.wire.offset if run.wire is not None else None
     return Basis(
         role=run.role,
         paths=path_words(run.paths),
-        clock=run.clock,
+        clock=run.clock if offset is None else shifted(run.clock, offset),
         record_start_ns=run.record_start_ns if _recorded_ns(run) else UNKNOWN,
         end_ns=run.end_ns,
         captured=run.wire is not None,
         complete=run.wire is not None and run.wire.dropped == 0,
+        slack_ns=SLACK_NS + run.clock.step_ns() + (0 if offset is None else slack_ns(offset)),
+        one_clock=offset is None,
     )
 
 
@@ -283,7 +291,7 @@ def _one_way(wire: WireFacts | None, tally: Tally) -> str | None:
     else:
         return None
     return (
-        f"{seen} on {wire.interface} but no {missed}, while connections were established: one direction only? "
+        f"{seen} on {wire.where} but no {missed}, while connections were established: one direction only? "
         "Nothing is taken from this capture"
     )
 
@@ -299,8 +307,15 @@ def _disagreements(run: Run, against: str, largest: Largest) -> Iterator[Disagre
 
 
 def _capture(run: Run, wire: WireFacts, tally: Tally) -> CaptureReport:
+    offset = wire.offset
     return CaptureReport(
-        interface=wire.interface,
+        interface=wire.interface or None,
+        file=wire.file,
+        clock_offset_ns=None if offset is None else offset.offset_ns,
+        clock_offset_low_ns=None if offset is None else offset.low_ns,
+        clock_offset_high_ns=None if offset is None else offset.high_ns,
+        clock_offset_n=None if offset is None else offset.n,
+        clock_drift_ppm=None if offset is None else offset.drift_ppm,
         link_type=wire.link_type,
         filter_text=wire.filter_text,
         level=wire.level,
@@ -377,6 +392,9 @@ def _problems(run: Run, tally: Tally, recorded: Measured, attempted: int) -> lis
     out += [f"the capture's books do not balance: {problem}" for problem in wire.books.problems()]
     if wire.died is not None:
         out.append(f"the capture ended early ({wire.died}): what it did not see is unknown")
+    elsewhere = _elsewhere(run, wire, recorded)
+    if elsewhere is not None:
+        out.append(elsewhere)
     missing = recorded.connections - recorded.matched
     one_way = _one_way(wire, tally)
     if one_way is not None:
@@ -384,19 +402,32 @@ def _problems(run: Run, tally: Tally, recorded: Measured, attempted: int) -> lis
     elif wire.died is None and _translated(tally, recorded):
         out.append(
             f"{recorded.matched or 'none'} of {recorded.connections} connections was found in the capture on "
-            f"{wire.interface}, but {tally.alike} captured attempts share an address with them and differ in the "
+            f"{wire.where}, but {tally.alike} captured attempts share an address with them and differ in the "
             "rest of the four-tuple: NAT between client and capture?"
         )
     elif recorded.connections and not recorded.matched and wire.died is None:
         out.append(
             f"none of {recorded.connections} connections was found among {wire.books.attempts} captured attempts on "
-            f"{wire.interface}: is it the interface they use?"
+            f"{wire.where}: is it {'the interface they use' if wire.file is None else 'a capture of this run'}?"
         )
     elif missing and wire.dropped == 0 and wire.died is None:
         out.append(
             f"{missing} of {recorded.connections} connections were not found in the capture although it dropped nothing"
         )
     return out
+
+
+def _elsewhere(run: Run, wire: WireFacts, recorded: Measured) -> str | None:
+    """What to say of a saved capture that saw much shorter round trips than the client's kernel."""
+    seen, told = distribution(recorded.path_rtt).p50, distribution(recorded.kernel_rtt).p50
+    if wire.file is None or run.role == "server" or seen is None or told is None:
+        return None
+    if told < NEARER_TIMES * seen or told - seen < NEARER_US:
+        return None
+    return (
+        f"SYN to SYN-ACK took {seen} us in {wire.file}, the round trip {told} us by the client's kernel (medians): the "
+        "capture was made nearer to the server, so its times are a part of what the client waited for"
+    )
 
 
 def _translated(tally: Tally, recorded: Measured) -> bool:
@@ -431,10 +462,10 @@ def _notes(run: Run, recorded: Measured, rtt_source: str) -> list[str]:
     unsure = recorded.matched - recorded.wire_known
     if wire.dropped is None or wire.dropped > 0:
         lost = "an unknown number of" if wire.dropped is None else str(wire.dropped)
+        why = f"the capture dropped {lost} packets" if wire.file is None else f"{wire.file} may lack packets"
         kept = f"the {unsure} that they do not confirm are left out as unknown" if unsure else "they confirm all"
         out.append(
-            f"the capture dropped {lost} packets, so its handshakes were checked against the kernel's retransmits and "
-            f"the connect times: {kept}"
+            f"{why}, so its handshakes were checked against the kernel's retransmits and the connect times: {kept}"
         )
     if recorded.disagreeing:
         out.append(

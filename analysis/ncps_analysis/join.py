@@ -115,12 +115,12 @@ def match(records: Connections, handshakes: Handshakes, paths: Words, role: str,
     which_records, which_handshakes = np.flatnonzero(mine.known), np.flatnonzero(theirs.known)
     if not len(which_records) or not len(which_handshakes):
         return found
-    ids = _tuple_ids(mine, which_records, theirs, which_handshakes)
+    ids = tuple_ids(mine, which_records, theirs, which_handshakes)
     record_ids, handshake_ids = ids[: len(which_records)], ids[len(which_records) :]
     begins, ends = _windows(records[which_records], record_ids, role)
     order = np.lexsort((begins, record_ids))
     times = handshakes["t_syn_first_ns"]
-    window = _nearest(record_ids[order], begins[order], ends[order], handshake_ids, times[which_handshakes], slack_ns)
+    window = nearest(record_ids[order], begins[order], ends[order], handshake_ids, times[which_handshakes], slack_ns)
     inside = np.flatnonzero(window != UNMATCHED)
     owner, taken = which_records[order[window[inside]]], which_handshakes[inside]
     by_time = np.lexsort((times[taken], owner))
@@ -131,13 +131,14 @@ def match(records: Connections, handshakes: Handshakes, paths: Words, role: str,
     return found
 
 
-def agrees(records: Connections, handshakes: Handshakes, found: Ints, role: str) -> Flags:
+def agrees(records: Connections, handshakes: Handshakes, found: Ints, role: str, slack_ns: int = SLACK_NS) -> Flags:
     """Whether each record's handshake can be believed although the capture dropped packets: bool, one a record.
 
     A lost first SYN leaves a plausible attempt with one SYN and a short RTT. So the kernel's count of retransmits
     must be that of the wire (a client's SYNs, a server's SYN-ACKs), and the application must have waited at least as
     long as the wire tells, and not longer by a retransmission timeout. Times of ``records`` as for ``match``.
-    Unmatched records and those the kernel says nothing about do not agree.
+    Unmatched records and those the kernel says nothing about do not agree. ``slack_ns`` is for where a time of one
+    clock is compared with one of the other: a client's durations are each of one clock.
     """
     matched: Flags = found != UNMATCHED
     if not len(handshakes):
@@ -149,7 +150,7 @@ def agrees(records: Connections, handshakes: Handshakes, found: Ints, role: str)
     same_count = records["kernel_retrans"].astype(np.int64) == sent.astype(np.int64) - 1
     ok: Flags = matched & told & established & same_count
     if role == "server":
-        ok &= (wire["t_synack_ns"] != UNKNOWN) & (wire["t_synack_ns"] <= records["connected_ns"] + SLACK_NS)
+        ok &= (wire["t_synack_ns"] != UNKNOWN) & (wire["t_synack_ns"] <= records["connected_ns"] + slack_ns)
         return ok
     rtt = rtt_first_ns(wire)
     ok &= rtt != UNKNOWN
@@ -158,7 +159,7 @@ def agrees(records: Connections, handshakes: Handshakes, found: Ints, role: str)
     return ok
 
 
-def _tuple_ids(mine: Tuples, at: Ints, theirs: Tuples, there: Ints) -> Ints:
+def tuple_ids(mine: Tuples, at: Ints, theirs: Tuples, there: Ints) -> Ints:
     """A number for each row of both sides, equal exactly where the four-tuples are equal: records, then handshakes.
 
     By one sort of the hashes. The full keys are compared; in the unlikely case that two tuples share a hash,
@@ -205,7 +206,7 @@ def _windows(records: Connections, ids: Ints, role: str) -> tuple[Ints, Ints]:
     return start, np.maximum(start, np.minimum(ends, latest))
 
 
-def _nearest(ids: Ints, begins: Ints, ends: Ints, wanted: Ints, times: Ints, slack_ns: int) -> Ints:
+def nearest(ids: Ints, begins: Ints, ends: Ints, wanted: Ints, times: Ints, slack_ns: int) -> Ints:
     """Position of the nearest window of the same id at most ``slack_ns`` away from each time, else UNMATCHED.
 
     Windows come sorted by (id, begin) and do not overlap within an id, so only two can be nearest: the last that

@@ -77,7 +77,13 @@ class RepeatCauses:
 class CaptureReport:
     """What was captured and how it adds up. ``identities`` are the sums of definition D14, terms of zero left out."""
 
-    interface: str
+    interface: str | None  # None: a saved capture
+    file: str | None  # the saved capture
+    clock_offset_ns: int | None  # its clock minus the client's, estimated; None: one clock
+    clock_offset_low_ns: int | None  # 5th and 95th percentile of what single connections say
+    clock_offset_high_ns: int | None
+    clock_offset_n: int | None  # connections
+    clock_drift_ppm: float | None
     link_type: str
     filter_text: str
     level: str  # "base", "resets" or "acks": what it admitted, and so can tell of

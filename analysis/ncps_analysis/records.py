@@ -96,6 +96,18 @@ class ClockPairs:
 
 
 @dataclass(frozen=True)
+class ClockOffset:
+    """How far the clock of a capture made elsewhere is ahead of the client's: an estimate from the connections."""
+
+    offset_ns: int  # median, at ``at_ns``
+    low_ns: int  # 5th and 95th percentile of the single differences, drift removed
+    high_ns: int
+    n: int  # connections it was estimated from
+    drift_ppm: float  # what the offset grows by in a second, us
+    at_ns: int  # ns since the Unix epoch, by the client's clock
+
+
+@dataclass(frozen=True)
 class WireFacts:
     """What the capture process handed over when it was done. ``None`` everywhere it could not be told."""
 
@@ -111,6 +123,14 @@ class WireFacts:
     died: str | None = None  # why the capture ended early
     vantage: str = "client"
     runs_as: str | None = None  # who looked at the packets, and with which rights
+    file: str | None = None  # a saved capture, made elsewhere or at another time; ``interface`` is "" then
+    offset: ClockOffset | None = None  # None: one clock stamped packets and records
+
+    @property
+    def where(self) -> str:
+        """The file or interface, for messages."""
+        return self.file or self.interface
+
     level: str = "base"  # "base", "resets" or "acks": what the capture admitted besides SYNs, and so can tell of
 
 

@@ -14,9 +14,20 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from ncps_capture.segments import (
+    HANDSHAKE,
+    UNKNOWN,
+    Handshakes,
+    path_rtt_ns,
+    rtt_first_ns,
+    syn_retrans,
+    synack_to_ack_ns,
+)
+from ncps_capture.tuples import mix
+
 from ncps_analysis.disagree import Largest, of_application, of_kernel
 from ncps_analysis.histogram import Histogram
-from ncps_analysis.join import SLACK_NS, UNMATCHED, Words, agrees, match
+from ncps_analysis.join import UNMATCHED, Words, agrees, match
 from ncps_analysis.records import (
     CLOSED,
     CONNECT_FAILED,
@@ -28,16 +39,6 @@ from ncps_analysis.records import (
     ClockPairs,
     Connections,
 )
-from ncps_capture.segments import (
-    HANDSHAKE,
-    UNKNOWN,
-    Handshakes,
-    path_rtt_ns,
-    rtt_first_ns,
-    syn_retrans,
-    synack_to_ack_ns,
-)
-from ncps_capture.tuples import mix
 
 Flags = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
@@ -50,7 +51,8 @@ class Basis:
     """What all parts of a run share.
 
     ``paths`` is uint64 of shape (number of paths, 4), see ``join.tuples_of_records``. ``captured``: there is a
-    capture to join with; ``complete``: it dropped nothing, so a handshake that was found can be believed.
+    capture to join with; ``complete``: it dropped nothing, so a handshake that was found can be believed. ``clock``
+    leads to the capture's clock.
     """
 
     role: str
@@ -60,6 +62,8 @@ class Basis:
     end_ns: int  # monotonic; connections under way then may finish: they are recorded, but in no rate
     captured: bool
     complete: bool
+    slack_ns: int  # how far a SYN may lie outside its connection's window
+    one_clock: bool  # stamped packets and records, so that one may be subtracted from the other
 
 
 @dataclass
@@ -243,9 +247,9 @@ def _join(tally: Tally, records: Connections, handshakes: Handshakes, basis: Bas
     timed = records.copy()
     for name in ("start_ns", "connected_ns", "closed_ns"):
         timed[name] = basis.clock.to_realtime(records[name])
-    found = match(timed, handshakes, basis.paths, basis.role, SLACK_NS + basis.clock.step_ns())
+    found = match(timed, handshakes, basis.paths, basis.role, basis.slack_ns)
     matched = found != UNMATCHED
-    known = matched if basis.complete else agrees(timed, handshakes, found, basis.role)
+    known = matched if basis.complete else agrees(timed, handshakes, found, basis.role, basis.slack_ns)
     tally.claimed = int(matched.sum())
     tally.alike = _alike(handshakes, found[matched], basis)
     outcome = records["outcome"]
@@ -291,6 +295,8 @@ def _wire(measured: Measured, rows: Connections, wire: Handshakes, basis: Basis)
     measured.wire_retrans_connections = int((headline > 0).sum())
     measured.syn_rtt = rtt
     measured.path_rtt = Histogram.of(_us(path_rtt_ns(wire)))
+    if not basis.one_clock:
+        return
     # Below zero is the cut stamp or the reading of two clocks, at most the slack of the join: no time at all.
     measured.before = Histogram.of(np.maximum(wire["t_syn_first_ns"] - rows["start_ns"], 0) // 1000)
     answered = wire["t_synack_ns"] != UNKNOWN

@@ -28,7 +28,7 @@ def test_a_lost_syn_is_where_wire_and_kernel_part() -> None:
     )
     assert (second.sport, second.difference_us) == (20_007, 1_000_027 - 1_000)
     assert [row.difference_us for row in others] == [3] * (KEPT - 2)
-    assert [row.sport for row in others] == list(range(20_000, 20_007)) + [20_008]  # of equal ones the earliest
+    assert [row.sport for row in others] == [*range(20_000, 20_007), 20_008]  # of equal ones the earliest
 
 
 def test_a_late_application_is_where_application_and_wire_part() -> None:

@@ -3,8 +3,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from made_runs import MONOTONIC, S, finish, interval, lossy, rows, unknown_rtt
+from made_runs import MONOTONIC, S, clean, finish, interval, lossy, rows, unknown_rtt
 from ncps_analysis.model import InTime
+from ncps_analysis.records import ClockOffset
 from ncps_analysis.render import ncps
 from ncps_output import NCPS_ITSELF, printed
 
@@ -87,3 +88,14 @@ def test_almost_all_is_not_all():
     records, handshakes = rows(100_000, every_ns=100_000)
     text = printed(finish(records, np.delete(handshakes, 7)).report())
     assert ",matched:0.9999\n" in text
+
+
+def test_a_saved_capture_is_a_file_with_an_offset():
+    made = clean(10)
+    offset = ClockOffset(3_600_000_005_000, 3_600_000_005_000, 3_600_000_005_000, 10, 0.0, 0)
+    made.handshakes["t_syn_first_ns"] += 3600 * S
+    made.handshakes["t_synack_ns"] += 3600 * S
+    text = printed(made.report(wire=replace(made.run.wire, interface="", file="a,b\nc.pcap", offset=offset)))
+    assert "\n###CAPTURE,file:a?b c.pcap,offsetns:3600000005000," in text
+    assert ",matched:1.0000\n" in text
+    assert "###BEFORESYN" not in text

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from made_runs import MONOTONIC, PATHS, S, clean, finish, interval, lossy, never_started, none_established, rows
-from ncps_analysis.records import IO_FAILED, NO_KERNEL_RTT
+from ncps_analysis.records import IO_FAILED, NO_KERNEL_RTT, ClockOffset
 from ncps_analysis.render import text
 
 LONG = "ncps -c 127.0.0.2 " + " ".join(f"--option-{i} {i}" for i in range(20))
@@ -244,3 +244,29 @@ def test_long_addresses_go_on_a_line_of_their_own():
     assert figures_.split() == ["0.000", "1000.035", "-", "0.020", "0/-"]
     assert "".join(line.strip() for line in who) == f"[{address}]:20000>[{address}]:10001"
     assert max(map(len, who)) <= text.WIDTH
+
+
+def far(**offset) -> str:
+    made = clean(1000)
+    found = ClockOffset(**{"offset_ns": 12_345_678_901, "low_ns": 12_345_578_901, "high_ns": 12_345_778_901, **offset})
+    wire = replace(made.run.wire, interface="", file="far.pcap", offset=found)
+    made.handshakes["t_syn_first_ns"] += found.offset_ns - 5_000
+    made.handshakes["t_synack_ns"] += found.offset_ns - 5_000
+    return " ".join(text.report(made.report(wire=wire)).split())
+
+
+def test_a_far_capture_says_how_its_clock_differs():
+    shown = far(n=990, drift_ppm=0.0, at_ns=0)
+    assert "Capture far.pcap (EN10MB), at the client" in shown
+    assert "handshake found for 1,000 of 1,000 connections (100 %)" in shown
+    assert "clock offset +12.345679 s +- 0.100 ms, estimated from 990 connections; times between" in shown
+    assert "drift" not in shown
+    assert "before the SYN left" not in shown
+    assert "+- 0.100 ms, drifting by -12.3 ppm, estimated" in far(n=1, drift_ppm=-12.3, at_ns=1_700_000_000 * S)
+
+
+def test_a_saved_capture_by_this_clock_says_so():
+    made = clean(1000)
+    shown = text.report(made.report(wire=replace(made.run.wire, interface="", file="here.pcap")))
+    assert "its clock is that of this run" in shown
+    assert "before the SYN left" in shown

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from made_runs import EPOCH, MONOTONIC, Made, S, finish, lossy, rows
 from ncps_analysis.assemble import with_attempts
 from ncps_analysis.records import CONNECTION
-from ncps_analysis.summary import build_report
+from ncps_analysis.summary import build_report, clock_offset
 from ncps_capture.errors import FileFault
 from ncps_capture.segments import HANDSHAKE, REFUSED, UNKNOWN, Books
 from ncps_capture.spool import SpoolWriter
@@ -118,3 +118,70 @@ def test_the_clock_may_drift_while_the_run_lasts(tmp_path):
     report = build_report(replace(on_disk(made, tmp_path), clock=clock), str(tmp_path))
     assert report.matched == 1000
     assert report.overhead_before_us.max <= 6
+
+
+def elsewhere(made: Made, shift_ns: int, **changes):
+    """The run of ``made`` with its capture stamped by a clock that is ``shift_ns`` ahead."""
+    handshakes = made.handshakes.copy()
+    for name in ("t_syn_first_ns", "t_syn_last_ns", "t_syn_before_ns", "t_synack_ns", "t_order_ns", "t_refused_ns"):
+        handshakes[name] += np.where(handshakes[name] == UNKNOWN, 0, shift_ns)
+    wire = replace(made.run.wire, interface="", file="far.pcap", **changes)
+    return Made(replace(made.run, wire=wire), made.records, handshakes)
+
+
+@pytest.mark.parametrize("sample_rows", [10_000, 300])
+@pytest.mark.parametrize("shift_ns", [0, 3600 * S, -3600 * S])
+def test_a_capture_by_another_clock_is_joined_all_the_same(tmp_path, shift_ns, sample_rows):
+    made = lossy(2000)
+    here = build_report(on_disk(made, tmp_path), str(tmp_path))
+    run = on_disk(elsewhere(made, shift_ns), tmp_path, 3)
+    offset = clock_offset(run, sample_rows)
+    assert offset is not None
+    assert (offset.offset_ns, offset.low_ns, offset.high_ns) == (shift_ns + 5_000,) * 3
+    assert (offset.n == 2000) if sample_rows > 2000 else (200 < offset.n < 400)
+    report = build_report(replace(run, wire=replace(run.wire, offset=offset)), str(tmp_path))
+    assert (report.matched_share, report.problems) == (1.0, ())
+    for name in ("syn_rtt_us", "path_rtt_us", "connect_us", "syn_retrans", "syn_retrans_failed", "disagreements"):
+        assert getattr(report, name) == getattr(here, name), name
+    assert report.overhead_before_us.n == report.overhead_after_us.n == 0
+    assert (report.capture.file, report.capture.interface) == ("far.pcap", None)
+    assert report.capture.clock_offset_ns == shift_ns + 5_000
+
+
+def test_without_the_offset_nothing_is_found(tmp_path):
+    """The estimate is what joins them, not chance."""
+    report = build_report(on_disk(elsewhere(lossy(2000), 3600 * S), tmp_path), str(tmp_path))
+    assert report.matched == 0
+    assert any("far.pcap" in problem for problem in report.problems)
+
+
+def test_a_capture_of_other_connections_has_no_offset(tmp_path):
+    made = elsewhere(lossy(100), 0)
+    made.handshakes["dport"] = 9
+    assert clock_offset(on_disk(made, tmp_path)) is None
+
+
+def test_a_servers_run_is_joined_with_a_far_capture_too(tmp_path):
+    records, handshakes = rows(500)
+    records["lport"], records["rport"] = records["rport"].copy(), records["lport"].copy()
+    records["start_ns"] = records["connected_ns"] = records["connected_ns"] + np.arange(500) % 50 * 1_000
+    made = finish(records, handshakes, role="server", paths=(("127.0.0.2", "127.0.0.1"),), wire={"dropped": None})
+    run = on_disk(elsewhere(made, -7 * S), tmp_path)
+    offset = clock_offset(run)
+    report = build_report(replace(run, wire=replace(run.wire, offset=offset)), str(tmp_path))
+    assert (report.matched, report.answer_us.n, report.problems) == (500, 500, ())
+
+
+def test_a_capture_nearer_to_the_server_is_named(tmp_path):
+    records, handshakes = rows(100)
+    records["kernel_rtt_us"] += 20_000
+    records["connected_ns"] += 20_000_000
+    run = on_disk(elsewhere(finish(records, handshakes), S), tmp_path)
+    report = build_report(replace(run, wire=replace(run.wire, offset=clock_offset(run))), str(tmp_path))
+    assert len(report.problems) == 1
+    assert "SYN to SYN-ACK took 24 us in far.pcap, the round trip 20027 us" in report.problems[0]
+
+
+def test_what_a_file_may_lack_is_said_of_the_file(tmp_path):
+    report = build_report(on_disk(elsewhere(lossy(100), 0, dropped=None), tmp_path), str(tmp_path))
+    assert any(note.startswith("far.pcap may lack packets, so its handshakes were checked") for note in report.notes)

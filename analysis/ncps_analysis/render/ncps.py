@@ -134,8 +134,10 @@ def _new(report: RunReport) -> list[str]:
         ),
     ]
     if report.capture is not None:
-        facts = {
+        facts: dict[str, object] = {
             "interface": report.capture.interface,
+            "file": report.capture.file and _one_line(report.capture.file).replace(",", "?"),
+            "offsetns": report.capture.clock_offset_ns,
             "level": report.capture.level,
             "packets": report.capture.packets,
             "dropped": "unknown" if report.dropped_by_capture is None else report.dropped_by_capture,

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Final
 
-from ncps_analysis.model import APPLICATION, KERNEL, WIRE, Disagreement, ErrorCount, RunReport
+from ncps_analysis.model import APPLICATION, KERNEL, WIRE, CaptureReport, Disagreement, ErrorCount, RunReport
 from ncps_analysis.records import Interval
 
 WIDTH: Final = 80
@@ -327,8 +327,8 @@ def _capture(report: RunReport) -> Iterator[str]:
     dropped = "an unknown number" if report.dropped_by_capture is None else f"{report.dropped_by_capture:,}"
     yield from _wrap(
         "Capture",
-        f"{capture.interface} ({capture.link_type}), at the {capture.vantage}: {_many(capture.packets, 'packet')}, "
-        f"{dropped} dropped",
+        f"{capture.file or capture.interface} ({capture.link_type}), at the {capture.vantage}: "
+        f"{_many(capture.packets, 'packet')}, {dropped} dropped",
     )
     yield from _halves(report, capture.vantage_suggested)
     if report.matched is not None and report.matched_share is not None:
@@ -337,6 +337,7 @@ def _capture(report: RunReport) -> Iterator[str]:
             f"handshake found for {report.matched:,} of {_many(report.connections, 'connection')} "
             f"({_percent(report.matched_share)})",
         )
+    yield from _clock(capture)
     foreign = capture.books.attempts - capture.claimed
     if foreign > 0:
         yield from _wrap("", f"{_many(foreign, 'captured attempt')} without a connection of this run")
@@ -355,6 +356,20 @@ def _halves(report: RunReport, suggested: str | None) -> Iterator[str]:
         "",
         f"medians: SYN to SYN-ACK {first.p50:,} us, SYN-ACK to ACK {second.p50:,} us"
         + (f", as seen {where}" if where else ""),
+    )
+
+
+def _clock(capture: CaptureReport) -> Iterator[str]:
+    offset, low, high = capture.clock_offset_ns, capture.clock_offset_low_ns, capture.clock_offset_high_ns
+    if offset is None or low is None or high is None:
+        if capture.file is not None:
+            yield from _wrap("", "its clock is that of this run")
+        return
+    drift = f", drifting by {capture.clock_drift_ppm:.1f} ppm" if capture.clock_drift_ppm else ""
+    yield from _wrap(
+        "",
+        f"clock offset {offset / 1e9:+.6f} s +- {(high - low) / 2e6:.3f} ms{drift}, estimated from "
+        f"{_many(capture.clock_offset_n or 0, 'connection')}; times between the two clocks are unknown",
     )
 
 
