@@ -10,7 +10,7 @@ level        admits besides SYN and SYN-ACK                     supports
 ``base``     RSTs of a closed port (ACK set, sequence 0),       everything but the rest of this table
              ICMP and ICMPv6 unreachable
 ``resets``   every RST                                          cause ``after_rst`` and refusals by middleboxes
-``acks``     segments with ACK and no payload                   cause ``after_challenge``
+``acks``     every RST, segments with ACK and no payload        the same, cause ``after_challenge``, third ACK
 ===========  =================================================  =======================================================
 """
 
