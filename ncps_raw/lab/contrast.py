@@ -6,6 +6,7 @@ other, and beneath them what the path did, counted by the path itself. Whoever r
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Mapping
 from typing import Any, Final
@@ -35,7 +36,7 @@ def contrast(figures: Figures) -> list[str]:
     lost, seen = figures.get("dropped.syn", 0), figures.get("syn_retrans")
     lines.append(f"SYNs the path dropped: {_count(lost)}; SYN retransmits seen on the wire: {_count(seen)}")
     meaning = meaning_of(lost, seen, figures.get("syn_rtt_us.max"), figures.get("kernel_rtt_us.max"))
-    return [*lines, "", *textwrap.wrap(meaning, _WIDTH)]
+    return [*lines, "", *_wrapped(meaning)]
 
 
 def meaning_of(lost: int, seen: int | None, wire_us: int | None, kernel_us: int | None) -> str:
@@ -54,6 +55,12 @@ def meaning_of(lost: int, seen: int | None, wire_us: int | None, kernel_us: int 
         f"Each of the {lost} SYNs lost cost a timeout: on the wire a handshake took up to {wire_us / 1e6:.2f} s, while "
         f"the kernel times only the SYN that was answered and says {kernel_us / 1e6:.2f} s at most."
     )
+
+
+def _wrapped(text: str) -> list[str]:
+    """Lines of ``text`` that keep a figure and its unit together."""
+    joined = re.sub(r"(\d) s\b", "\\1\N{NO-BREAK SPACE}s", text)
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in textwrap.wrap(joined, _WIDTH)]
 
 
 def _count(value: int | None) -> str:

@@ -36,6 +36,8 @@ def test_the_table_shows_what_was_reported() -> None:
     assert "up to 1.06 s" in " ".join(meaning)
     assert "0.02 s at most" in " ".join(meaning)
     assert max(len(line) for line in contrast(FIGURES)) <= 80
+    assert not any(line.startswith("s,") or line == "s" for line in meaning)
+    assert all(line.isascii() for line in meaning)
 
 
 def test_what_is_not_known_is_called_so() -> None:

@@ -1,11 +1,13 @@
 """Playing a scenario: what happens when its programs do not do their part. The scenarios have a test of their own."""
 
+import re
 import sys
 from pathlib import Path
 
 import pytest
 from ncps_capture.errors import EnvironmentFault
 
+from ncps_raw.lab.network import RULE_ACTIONS
 from ncps_raw.lab.scenario import read_scenario
 from ncps_raw.lab.stage import Outcome, Verdict, play, scenarios
 
@@ -16,6 +18,16 @@ def test_every_file_is_a_scenario_and_says_what_it_is_about(root: Path) -> None:
     assert names == sorted(path.stem for path in (root / "ncps_raw" / "lab" / "scenarios").glob("*.toml"))
     assert len(names) == len(set(names)) >= 10
     assert all(one.about.endswith(".") for one in found)
+
+
+def test_the_documented_scenario_is_one_and_every_action_and_direct_test_is_told(root: Path) -> None:
+    text = (root / "docs" / "lab.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    scenario = read_scenario("shown", shown)
+    assert scenario.about == next(one for one in scenarios() if one.name == "syn_lost").about
+    assert set(RULE_ACTIONS) <= set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
+    for name in set(re.findall(r"test_lab_\w+\.py", text)):
+        assert (root / "tests" / "ncps_raw" / name).is_file(), name
 
 
 def test_failures_are_the_expectations_that_do_not_hold() -> None:
