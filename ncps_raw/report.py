@@ -18,6 +18,7 @@ from ncps_analysis.records import Run, WireFacts
 from ncps_analysis.runfile import load_run
 from ncps_analysis.summary import build_report, clock_offset
 from ncps_capture.decode import decode
+from ncps_capture.errors import UsageError
 from ncps_capture.handshake import HandshakeTable
 from ncps_capture.live import link_type_name
 from ncps_capture.pcapfile import open_pcap
@@ -32,6 +33,9 @@ LEVELS: Final = ("base", "resets", "acks")
 
 def run_report(path: str, *, format_: str, output: str | None, pcap: str | None, quiet: bool) -> int:
     """Show the run in ``path``; the exit code. Raises NcpsError for files that cannot be read or written."""
+    for source in (path, pcap):
+        if source is not None and output is not None and _same_file(source, output):
+            raise UsageError(f"--output would replace {source}, which is read: choose another file")
     with scratch_folder() as folder:
         run = load_run(path, folder)
         warnings: list[str] = []
@@ -45,6 +49,13 @@ def run_report(path: str, *, format_: str, output: str | None, pcap: str | None,
                 out.row(interval)
             out.report(report)
     return 0
+
+
+def _same_file(one: str, other: str) -> bool:
+    try:
+        return Path(one).samefile(other)
+    except (OSError, ValueError):
+        return False  # one of them does not exist, or cannot
 
 
 def with_capture(run: Run, pcap: str, folder: str, say: Callable[[str], None]) -> Run:

@@ -110,6 +110,15 @@ def test_a_run_whose_report_cannot_be_written_is_saved_all_the_same(port: int, t
     assert run("report", str(saved), "--format", "json")[0] == 0
 
 
+def test_what_is_read_is_not_overwritten(tmp_path: Path) -> None:
+    saved, link = tmp_path / "r.ncps", tmp_path / "link"
+    saved.write_bytes(b"PK")
+    link.symlink_to(saved)
+    for line in (("report", str(saved), "-o", str(link)), ("report", "x", "--pcap", str(saved), "-o", str(saved))):
+        assert run(*line) == (2, "", f"ncps: --output would replace {saved}, which is read: choose another file\n")
+    assert saved.read_bytes() == b"PK"
+
+
 def test_what_is_no_run_is_named(tmp_path: Path) -> None:
     foreign = tmp_path / "lo.pcap"
     foreign.write_bytes(b"\xd4\xc3\xb2\xa1")
