@@ -297,7 +297,20 @@ class _Keyed:
         until = np.maximum.reduceat(self.g_decided[asked], cut)
         loose_ids, at = self._tuples.ids[loose], self._order_ns[loose]
         where = np.minimum(np.searchsorted(known, loose_ids), len(known) - 1)
-        met: Words = loose_ids[(known[where] == loose_ids) & (since[where] <= at) & (at < until[where])]
+        near = (known[where] == loose_ids) & (since[where] <= at) & (at < until[where])
+        if not near.any():
+            return np.zeros(0, np.uint64)
+        # Near is not in: a busy tuple has rounds long decided beside one that was not. Count what had begun and ended.
+        asked = asked[np.isin(ids, loose_ids[near])]
+        loose_ids, at = loose_ids[near], at[near]
+        begun, ended = self.row_order[self.start[asked]], self.g_decided[asked]
+        times, rank = np.unique(np.concatenate((begun, ended, at)), return_inverse=True)
+        number = np.searchsorted(known, np.concatenate((self.g_ids[asked], self.g_ids[asked], loose_ids)))
+        begun, ended, at = np.split(number * len(times) + rank, [len(begun), 2 * len(begun)])
+        begun.sort()
+        ended.sort()
+        still_open = np.searchsorted(begun, at, side="right") > np.searchsorted(ended, at, side="right")
+        met: Words = loose_ids[still_open]
         return met
 
     def settle(self, odd: Words) -> list[tuple[Ints, Settled]]:
