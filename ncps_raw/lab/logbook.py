@@ -8,20 +8,14 @@ the two than the log says.
 
 from __future__ import annotations
 
-import struct
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from ncps_capture.segments import V4_MAPPED
 
-from ncps_raw.lab.packets import Header
+from ncps_raw.lab.logrow import EVENTS, READ, UNWRITTEN, WRITTEN, row
 
-READ: Final = 0
-WRITTEN: Final = 1
-UNWRITTEN: Final = 2
-"""The device did not take it: it is lost, though nobody meant it to be."""
-EVENTS: Final = ("read", "written", "unwritten")
+__all__ = ["EVENTS", "READ", "RELAY_LOG", "UNWRITTEN", "WRITTEN", "Log", "row"]
 
 RELAY_LOG: Final = np.dtype(
     [
@@ -52,57 +46,3 @@ RELAY_LOG: Final = np.dtype(
 )
 
 Log = npt.NDArray[np.void]
-
-_ROW: Final = struct.Struct("<qqqQQQQIIIIIIHHhHBBBBBB")
-_V6: Final = struct.Struct("!QQ")
-_V4: Final = struct.Struct("!I")
-
-
-def row(
-    t_ns: int,
-    head: Header,
-    length: int,
-    event: int,
-    direction: int,
-    number: int,
-    *,
-    late_ns: int = 0,
-    nth: int = 0,
-    rule: int = -1,
-    copy: int = 0,
-    action: int = 0,
-    answer: bool = False,
-) -> bytes:
-    """One row of RELAY_LOG, as bytes."""
-    return _ROW.pack(
-        t_ns,
-        late_ns,
-        number,
-        *_words(head.src),
-        *_words(head.dst),
-        head.seq,
-        head.ack,
-        head.tsval,
-        head.ident,
-        nth,
-        length,
-        head.sport,
-        head.dport,
-        rule,
-        copy,
-        event,
-        direction,
-        action,
-        head.kind,
-        head.flags,
-        answer,
-    )
-
-
-def _words(address: bytes) -> tuple[int, int]:
-    if len(address) == 4:
-        return 0, V4_MAPPED + _V4.unpack(address)[0]
-    if len(address) == 16:
-        high, low = _V6.unpack(address)
-        return high, low
-    return 0, 0

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from ncps_capture.errors import NcpsError
 
-from ncps_raw.lab import logbook, namespaces
+from ncps_raw.lab import logrow, namespaces
 from ncps_raw.lab.network import DONE, PASS, Network
 from ncps_raw.lab.packets import KINDS
 from ncps_raw.lab.rules import Decider, Departure
@@ -100,11 +100,11 @@ class Relay:
             for entry in decision.departures:
                 heapq.heappush(self._due, (entry.due_ns, self._order, entry))
                 self._order += 1
-            self._rows += logbook.row(
+            self._rows += logrow.row(
                 t_ns,
                 head,
                 len(packet),
-                logbook.READ,
+                logrow.READ,
                 direction,
                 decision.number,
                 nth=decision.nth,
@@ -117,13 +117,13 @@ class Relay:
         while self._due and self._due[0][0] <= now_ns:
             due_ns, _, entry = heapq.heappop(self._due)
             t_ns, late_ns = time.time_ns(), time.monotonic_ns() - due_ns
-            event = logbook.WRITTEN
+            event = logrow.WRITTEN
             try:
                 os.write(self._devices[1 - entry.direction], entry.packet)
             except OSError:
-                event = logbook.UNWRITTEN
-            self.counts[f"{logbook.EVENTS[event]}.{KINDS[entry.header.kind]}"] += 1
-            self._rows += logbook.row(
+                event = logrow.UNWRITTEN
+            self.counts[f"{logrow.EVENTS[event]}.{KINDS[entry.header.kind]}"] += 1
+            self._rows += logrow.row(
                 t_ns,
                 entry.header,
                 len(entry.packet),

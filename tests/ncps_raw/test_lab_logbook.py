@@ -1,6 +1,8 @@
 """Log rows: what is packed is what numpy reads."""
 
 import ipaddress
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -50,3 +52,8 @@ def test_what_is_not_ip_has_no_addresses() -> None:
     (entry,) = np.frombuffer(row(1, Header(0, 0), 60, READ, 0, 0), RELAY_LOG)
     assert [int(entry[name]) for name in ("src_hi", "src_lo", "dst_hi", "dst_lo")] == [0, 0, 0, 0]
     assert entry["rule"] == -1
+
+
+def test_the_relay_starts_without_numpy() -> None:
+    code = "import sys, ncps_raw.lab.relay; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -16,7 +16,7 @@ from ncps_raw.lab.stage import Outcome, play, scenarios
 
 pytestmark = [pytest.mark.namespaces, pytest.mark.capture]
 
-AT_A_TIME = 8
+AT_A_TIME = 6
 OVER_IPV6_TOO = ("syn_lost", "synack_lost")
 SCENARIOS = {one.name: one for one in scenarios()}
 SCENARIOS |= {f"{name}-ipv6": replace(SCENARIOS[name], ip=6) for name in OVER_IPV6_TOO}
