@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from multiprocessing.context import BaseContext
 from typing import Final
 
+from ncps_capture.errors import EnvironmentFault
+
 from ncps_raw.engine.base import COUNTERS, STOP
 
 ERRNOS: Final = 256
 _ERROR_CELLS: Final = 3  # count, first, last
 _WIDTH: Final = len(COUNTERS)
-_LOOPS_AT: Final = 1  # cell 0 is the start line
+_STOP_AT: Final = 1  # cell 0 is the start line, cell 1 when the load ends (monotonic ns, 0 = when told)
+_LOOPS_AT: Final = 2
 _PARENT_CHECK_NS: Final = 500_000_000
 
 
@@ -39,11 +42,18 @@ class SharedBoard:
         self.loops = loops
         self.workers = workers
         size = _LOOPS_AT + loops * _WIDTH + workers * ERRNOS * _ERROR_CELLS
-        self._raw = context.RawArray("q", size)
+        try:
+            self._raw = context.RawArray("q", size)
+        except OSError as error:
+            raise EnvironmentFault(f"cannot make shared memory: {error.strerror}; is /dev/shm writable?") from None
 
     def set_state(self, state: int) -> None:
         """Move the start line: GO, then STOP."""
         self._raw[0] = state
+
+    def set_end(self, t_ns: int) -> None:
+        """Let the load end by itself at this time: a worker sees it between two polls, whatever the parent does."""
+        self._raw[_STOP_AT] = t_ns
 
     def totals(self) -> list[int]:
         """Sums over all loops, in the order of COUNTERS."""
@@ -94,7 +104,8 @@ class WorkerBoard:
             self._check_at = now + _PARENT_CHECK_NS
             if os.getppid() != self._parent:
                 return STOP
-        return self._cells[0]
+        end = self._cells[_STOP_AT]
+        return STOP if end and now >= end else self._cells[0]
 
     def publish(self, loop: int, counts: list[int]) -> None:
         """Copy one loop's counters."""

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ncps_capture.errors import FileFault, NcpsError, UsageError
+from ncps_capture.errors import EnvironmentFault, FileFault, NcpsError, UsageError
 
 from ncps_raw import __version__, usage
 
@@ -45,11 +45,21 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return INTERRUPTED
+    except OSError as error:
+        if os.environ.get("NCPS_TRACEBACK"):
+            raise
+        return _tell(_machine_fault(error), args)
     except Exception as error:
         if os.environ.get("NCPS_TRACEBACK"):
             raise
         return _tell(_our_fault(error), args)
     return code
+
+
+def _machine_fault(error: OSError) -> NcpsError:
+    """What the system refused and nobody foresaw."""
+    what = f" ({error.filename})" if error.filename else ""
+    return EnvironmentFault(f"this machine refused: {error.strerror or error}{what}; see ulimit -a and df")
 
 
 def _our_fault(error: Exception) -> NcpsError:
@@ -131,15 +141,17 @@ def _run_report(values: dict[str, Any]) -> int:
 
 
 def _start(plan: ClientPlan | ServerPlan) -> int:
+    from ncps_raw.interrupts import Interrupts
     from ncps_raw.plan import ClientPlan
 
-    if isinstance(plan, ClientPlan):
-        from ncps_raw.client import run_client
+    with Interrupts() as interrupts:  # before the heavy imports, which an exception of a signal would break in half
+        if isinstance(plan, ClientPlan):
+            from ncps_raw.client import run_client
 
-        return run_client(plan)
-    from ncps_raw.server import run_server
+            return run_client(plan, interrupts)
+        from ncps_raw.server import run_server
 
-    return run_server(plan)
+        return run_server(plan, interrupts)
 
 
 def _show(plan: ClientPlan | ServerPlan) -> int:

@@ -13,6 +13,7 @@ from ncps_raw import limits, net
 from ncps_raw.board import Failure
 from ncps_raw.conversation import CLIENT_MODES
 from ncps_raw.engine.base import ClientLoop, ClientSetup
+from ncps_raw.interrupts import Interrupts
 from ncps_raw.monitor import errno_name
 from ncps_raw.plan import ClientPlan
 from ncps_raw.ports import client_ports, first_and_last, split
@@ -20,9 +21,9 @@ from ncps_raw.session import DRAIN_NS, Load, run, usable_cores
 from ncps_raw.workers import Task, split_loops
 
 
-def run_client(plan: ClientPlan) -> int:
+def run_client(plan: ClientPlan, interrupts: Interrupts | None = None) -> int:
     """Carry out a client plan; the exit code. Raises NcpsError for what prevents a start."""
-    return run(*prepare(plan))
+    return run(*prepare(plan), interrupts)
 
 
 def prepare(plan: ClientPlan) -> tuple[ClientPlan, Load]:
@@ -134,8 +135,9 @@ def _advice(failure: Failure, plan: ClientPlan, target: net.Target) -> str:
     first, last = first_and_last(plan)
     ports = f"port {first}" if first == last else f"ports {first} to {last}"
     name = errno_name(failure.number)
+    names = "-bp, -np" if plan.dialect else "--port, --ports"
     hints = {
-        errno.ECONNREFUSED: f"nothing listens at {target.host} {ports}: start the server, or give its --port",
+        errno.ECONNREFUSED: f"refused at {target.host} {ports}: a server must listen on each of them ({names})",
         errno.ETIMEDOUT: f"{target.host} does not answer: is it up, and does a firewall drop SYNs?",
         errno.ENETUNREACH: f"there is no route to {target.host}",
         errno.EHOSTUNREACH: f"{target.host} cannot be reached: no neighbour answers, or a router says so",

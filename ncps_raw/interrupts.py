@@ -1,4 +1,8 @@
-"""Signals of a run: the first Ctrl-C or SIGTERM drains and reports, the second leaves, SIGUSR1 asks for totals."""
+"""Signals of a run: the first Ctrl-C or SIGTERM drains and reports, the second leaves, SIGUSR1 asks for totals.
+
+The one idea: signals only set flags, from before the first heavy import on, so that an interrupt never strikes in the
+middle of something and a run interrupted before it began ends as any other.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +26,14 @@ class Interrupts:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
+        if self._before:  # entered early, by whoever imports the rest of the program
+            return self
         for name in ("SIGINT", "SIGTERM", "SIGBREAK"):
             if hasattr(signal, name):
                 self._install(getattr(signal, name), self._stop)
+        # A terminal that is gone ends the run; under nohup it was told not to matter.
+        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            self._install(signal.SIGHUP, self._stop)
         for name in ("SIGUSR1", "SIGINFO"):
             if hasattr(signal, name):
                 self._install(getattr(signal, name), self._totals)
@@ -35,6 +44,12 @@ class Interrupts:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        self._before.clear()
+
+    def stop(self, reason: str) -> None:
+        """End the run as a first interrupt does, for a reason that is no signal of a person."""
+        if self.stopped_by is None:
+            self.stopped_by = reason
 
     def stopped(self) -> bool:
         """Whether the run is to end now."""

@@ -1,13 +1,14 @@
 """Watches a run: reads counters, makes interval rows, keeps the clock pairs, says aloud what goes wrong.
 
-The one idea: it only reads. Rows are differences of cumulative totals, so a late tick loses nothing; wire columns are
-what the capture process had published at that tick, at most about a tenth of a second behind.
+The one idea: it only reads. Rows are differences of cumulative totals, so a late tick loses nothing; a row waits
+the fraction of a second until the capture process has published what the wire had done by its tick.
 """
 
 from __future__ import annotations
 
 import errno
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 SLICE_S: Final = 0.1
 """How long the monitor sleeps at most: a signal or a dead process is noticed within it."""
 CLOCK_MOVED_NS: Final = 2_000
+WIRE_PATIENCE_NS: Final = 600_000_000
 REPEAT_WARNING_NS: Final = 10_000_000_000
 WIRE: Final = "wire"
 KERNEL: Final = "kernel"
@@ -57,6 +59,15 @@ class Sample:
     wire: dict[str, int] | None
 
 
+@dataclass(frozen=True)
+class _Tick:
+    """A sample whose wire columns the capture has not published yet."""
+
+    t_ns: int
+    real_ns: int
+    totals: list[int]
+
+
 @dataclass
 class Watched:
     """What the monitor leaves behind. Times are monotonic ns."""
@@ -66,6 +77,8 @@ class Watched:
     record_start_ns: int = 0
     intervals: list[Interval] = field(default_factory=list)
     bytes_at_start: tuple[int, int] = (0, 0)
+    bytes_at_end: tuple[int, int] = (0, 0)
+    capture_ended: bool = False
     clock_monotonic: list[int] = field(default_factory=list)
     clock_realtime: list[int] = field(default_factory=list)
     interrupted: str | None = None
@@ -167,6 +180,8 @@ class Monitor:
         self._advise = advise
         self._said: dict[int, tuple[int, int]] = {}  # errno -> (when, count then)
         self._working = 0
+        self._ticks: deque[_Tick] = deque()
+        self._before = Sample(0, [], None)
 
     def watch(self, t0_ns: int) -> Watched:
         """Open rows until the end of the load; the workers are still running when this returns."""
@@ -174,7 +189,7 @@ class Monitor:
         end_at = None if plan.duration_ns is None else t0_ns + plan.duration_ns
         seen.pair_clocks()
         self._working = self._crew.working()
-        before = Sample(t0_ns, [0] * len(self._board.totals()), {})
+        self._before = Sample(t0_ns, [0] * len(self._board.totals()), {})
         next_tick = t0_ns + plan.interval_ns
         warming = plan.warmup_ns > 0
         while True:
@@ -184,16 +199,18 @@ class Monitor:
                 seen.bytes_at_start = totals[RX_BYTES], totals[TX_BYTES]
                 warming = False
             over = self._over(now, end_at)
-            if now >= next_tick or (over and now - before.t_ns > plan.interval_ns // 10):
-                before = self._tick(before, seen)
-                next_tick += max(1, (now - next_tick) // plan.interval_ns + 1) * plan.interval_ns
-            if over:
-                seen.end_ns = now if end_at is None or now < end_at else end_at
-                seen.record_start_ns = min(seen.record_start_ns, seen.end_ns)
-                seen.interrupted = self._interrupts.stopped_by
+            if now >= next_tick or (over and now - self._last_tick_ns(t0_ns) > plan.interval_ns // 10):
+                self._ticks.append(_Tick(time.monotonic_ns(), time.time_ns(), self._board.totals()))
                 seen.pair_clocks()
-                self._warn(final=True)
+                next_tick += max(1, (now - next_tick) // plan.interval_ns + 1) * plan.interval_ns
+            self._show_ticks(seen)
+            if over:
+                self._end(seen, now if end_at is None or now < end_at else end_at)
                 return seen
+            if self._ticks:
+                self._crew.listen(SLICE_S / 5)
+                self._notice(seen)
+                continue
             wake = min([next_tick, *([end_at] if end_at else []), *([seen.record_start_ns] if warming else [])])
             self._crew.listen(min(SLICE_S, max(0, wake - now) / 1e9))
             self._notice(seen)
@@ -201,27 +218,53 @@ class Monitor:
     def _over(self, now: int, end_at: int | None) -> bool:
         return self._interrupts.stopped() or (end_at is not None and now >= end_at) or not self._crew.working()
 
-    def _tick(self, before: Sample, seen: Watched) -> Sample:
-        now = self.sample()
+    def _end(self, seen: Watched, end_ns: int) -> None:
+        """The time is up: let the workers drain while the last rows wait for the wire."""
+        self._crew.stop()
+        totals = self._board.totals()
+        seen.end_ns = end_ns
+        seen.bytes_at_end = totals[RX_BYTES], totals[TX_BYTES]
+        seen.record_start_ns = min(seen.record_start_ns, seen.end_ns)
+        seen.interrupted = self._interrupts.stopped_by
+        while self._ticks:
+            self._crew.listen(SLICE_S / 5)
+            self._notice(seen)
+            self._show_ticks(seen)
         seen.pair_clocks()
-        line = interval(before, now, seen.t0_ns)
-        seen.intervals.append(line)
-        self._row(line)
-        self._warn()
-        return now
+        self._warn(final=True)
 
-    def sample(self) -> Sample:
-        """Totals now."""
-        wire = self._capture.counters.read() if self._capture is not None and self._wire_rows else None
-        return Sample(time.monotonic_ns(), self._board.totals(), wire)
+    def _last_tick_ns(self, t0_ns: int) -> int:
+        return self._ticks[-1].t_ns if self._ticks else max(self._before.t_ns, t0_ns)
+
+    def _show_ticks(self, seen: Watched) -> None:
+        """Rows whose wire columns are complete: the capture publishes up to when its totals hold.
+
+        A row waits for that, for about a third of a second; so what it shows of the wire is no less than what had
+        happened when its tick came.
+        """
+        while self._ticks:
+            tick = self._ticks[0]
+            wire = self._capture.counters.read() if self._capture is not None and self._wire_rows else None
+            if wire is not None and wire["t_ns"] < tick.real_ns and time.monotonic_ns() - tick.t_ns < WIRE_PATIENCE_NS:
+                return
+            self._ticks.popleft()
+            now = Sample(tick.t_ns, tick.totals, wire)
+            line = interval(self._before, now, seen.t0_ns)
+            self._before = now
+            seen.intervals.append(line)
+            self._row(line)
+            self._warn()
 
     def _notice(self, seen: Watched) -> None:
         """Clocks that moved, processes that ended, and a person who asks for totals."""
         seen.pair_clocks(only_if_moved=True)
         if self._capture is not None and not self._capture.alive():
             self._capture = None
-            note = "the capture process has ended: from here on the figures are the kernel's, and the report says so"
-            self._say(note)
+            seen.capture_ended = True
+            self._say(
+                "the capture process has ended: rows show the kernel's figures from here on, and what the wire did "
+                "from here on is unknown"
+            )
         working = self._crew.working()
         if working < self._working and not self._interrupts.stopped():
             for failure in self._crew.failures():

@@ -43,6 +43,7 @@ def resolve(name: str, bind: tuple[str, ...] = ()) -> Target:
     IPv4 comes first where a name has both, because servers of this kind listen on IPv4 unless told otherwise.
     Raises UsageError for what does not resolve or does not fit ``bind``.
     """
+    name, changed = plain_name(name)
     family = _family_of(bind[0]) if bind else socket.AF_UNSPEC
     try:
         found = socket.getaddrinfo(name, None, family, socket.SOCK_STREAM)
@@ -54,7 +55,33 @@ def resolve(name: str, bind: tuple[str, ...] = ()) -> Target:
     chosen = found[0]
     others = {str(entry[4][0]) for entry in found} - {str(chosen[4][0])}
     note = f"{name} is {chosen[4][0]} (also {', '.join(sorted(others))})" if others else None
-    return Target(int(chosen[0]), tuple(chosen[4]), note)
+    address = str(chosen[4][0])
+    scope = chosen[4][3] if len(chosen[4]) > 3 else 0
+    if ":" in address and not scope and ipaddress.ip_address(address.partition("%")[0]).is_link_local:
+        raise UsageError(f"{address} is link-local: say by which interface, as in {address}%eth0")
+    return Target(int(chosen[0]), tuple(chosen[4]), note or changed)
+
+
+def plain_name(name: str) -> tuple[str, str | None]:
+    """A target as ``getaddrinfo`` takes it, and a remark if that changed what it means.
+
+    Brackets around an IPv6 address go, IPv4 written as ``::ffff:a.b.c.d`` becomes IPv4, and the address that means
+    "any" when listening becomes this machine, which is what connecting to it does. Raises UsageError for a URL.
+    """
+    if "://" in name:
+        raise UsageError(f"{name} is a URL: give the name or address alone, and the port with --port")
+    if name.startswith("[") and name.endswith("]"):
+        name = name[1:-1]
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return name, None
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped), f"{name} is the IPv4 address {address.ipv4_mapped}"
+    if address.is_unspecified:
+        here = "127.0.0.1" if address.version == 4 else "::1"
+        return here, f"{name} as a target means this machine: {here}"
+    return name, None
 
 
 def bind_targets(bind: tuple[str, ...], family: int) -> tuple[str, ...]:

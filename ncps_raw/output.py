@@ -7,6 +7,7 @@ and remarks. In a machine format standard output holds nothing but that format.
 from __future__ import annotations
 
 import contextlib
+import io
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,15 +42,29 @@ _VIEWS = {
 class Output:
     """Writes rows as they come (each is flushed: a pipe sees it at once) and the report at the end."""
 
-    def __init__(self, format_: str, path: str | None, *, silent_rows: bool, quiet: bool) -> None:
+    def __init__(
+        self,
+        format_: str,
+        path: str | None,
+        *,
+        silent_rows: bool,
+        quiet: bool,
+        on_gone: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``on_gone`` is called when the reader of standard output has left."""
+        if path is None and sys.stdout is None:
+            raise FileFault("cannot write standard output: it is closed; name a file with --output")
         self._view = _VIEWS[format_]
         self._rows = self._view.row is not None and not silent_rows
         self._quiet = quiet
         self._path = path
         self._began = False
-        self._gone = False
+        self.gone = False
+        self._on_gone = on_gone
         self._file: TextIO = sys.stdout
         self._coloured = format_ == "text" and path is None and sys.stdout is not None and colour.wanted(sys.stdout)
+        if path is None and isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # a name that this terminal cannot show loses no report
         if path is not None:
             try:
                 self._file = open(path, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - closed by __exit__
@@ -97,7 +112,7 @@ class Output:
             self.say(text)
 
     def _write(self, text: str) -> None:
-        if self._gone or self._file is None:
+        if self.gone:
             return
         try:
             if self._coloured:
@@ -106,7 +121,8 @@ class Output:
                 self._file.write(text)
             self._file.flush()
         except BrokenPipeError:
-            self._gone = True  # the reader has left: the run itself goes on to its end and cleans up
+            self.gone = True
+            self._on_gone()
         except OSError as error:
-            self._gone = True
+            self.gone = True
             raise FileFault(f"cannot write {self._path or 'standard output'}: {error.strerror}") from None

@@ -9,6 +9,7 @@ person used: ours, or NCPS's when the plan comes from its dialect.
 from __future__ import annotations
 
 import ipaddress
+import os
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -167,6 +168,21 @@ class Plan:
             raise UsageError("--output, --write and --run must name different files: one would replace the other")
         for address in self.bind:
             _family(address, self._name("bind"))
+        self._files()
+
+    def _files(self) -> None:
+        names = {"--output": self.output, "--write": self.write, "--run": self.run}
+        taken: dict[str, str] = {}
+        for option, path in names.items():
+            if path is None:
+                continue
+            if not path:
+                raise UsageError(f"{option} needs the name of a file, not an empty one")
+            other = taken.setdefault(os.path.abspath(path), option)  # noqa: PTH100 - of names, not of files that exist
+            if other != option and not path.startswith("/dev/"):
+                raise UsageError(f"{other} and {option} name the same file, {path}: each needs one of its own")
+        if self.interface == "":
+            raise UsageError("--interface needs the name of an interface, not an empty one")
 
     def _times(self) -> None:
         if not 0 < self.interval_ns <= MAX_TIME_NS:

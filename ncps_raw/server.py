@@ -12,6 +12,7 @@ from ncps_raw import limits, net
 from ncps_raw.board import Failure
 from ncps_raw.conversation import SERVER_MODES
 from ncps_raw.engine.base import ServerLoop, ServerSetup
+from ncps_raw.interrupts import Interrupts
 from ncps_raw.monitor import errno_name
 from ncps_raw.plan import ServerPlan
 from ncps_raw.ports import first_and_last, server_ports
@@ -24,9 +25,9 @@ MOST_RECORDS = 25_000_000
 FILES_WANTED = 1_048_576
 
 
-def run_server(plan: ServerPlan) -> int:
+def run_server(plan: ServerPlan, interrupts: Interrupts | None = None) -> int:
     """Serve until the plan's end or an interrupt; the exit code. Raises NcpsError for what prevents a start."""
-    return run(plan, prepare(plan))
+    return run(plan, prepare(plan), interrupts)
 
 
 def prepare(plan: ServerPlan) -> Load:

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ncps_analysis.records import Run, WireFacts
-from ncps_capture.errors import CaptureUnavailable, FileFault, NcpsError
+from ncps_capture.errors import CaptureUnavailable, EnvironmentFault, FileFault, NcpsError
 from ncps_capture.segments import CaptureSpec
 
 from ncps_raw import __version__
 from ncps_raw.board import Failure, SharedBoard
-from ncps_raw.engine.base import ATTEMPTED, ESTABLISHED, FAILED, NOT_STARTED, RX_BYTES, TX_BYTES
+from ncps_raw.engine.base import ATTEMPTED, ESTABLISHED, FAILED, NOT_STARTED
 from ncps_raw.engine.base import Path as AddressPair
 from ncps_raw.engine.kernel import AVAILABLE
 from ncps_raw.interrupts import LEFT_BY_SECOND, Interrupts, LeaveNow
@@ -73,17 +73,28 @@ def process_context() -> BaseContext:
     return multiprocessing.get_context("spawn")
 
 
-def run(plan: Plan, load: Load) -> int:
-    """Carry out ``plan`` and print its report. Returns the exit code; raises NcpsError for what prevents a start."""
+def run(plan: Plan, load: Load, interrupts: Interrupts | None = None) -> int:
+    """Carry out ``plan`` and print its report. Returns the exit code; raises NcpsError for what prevents a start.
+
+    ``interrupts`` may have been entered before, so that a signal during start-up is not lost.
+    """
     try:
         with (
-            Interrupts() as interrupts,
+            interrupts or Interrupts() as interrupts,
             _place_for_the_run(plan) as place,
-            Output(plan.format, plan.output, silent_rows=plan.silent_rows, quiet=plan.quiet) as output,
+            Output(
+                plan.format,
+                plan.output,
+                silent_rows=plan.silent_rows,
+                quiet=plan.quiet,
+                on_gone=lambda: interrupts.stop("SIGPIPE"),
+            ) as output,
             scratch_folder() as folder,
         ):
             return _Session(plan, load, interrupts, output, folder, place).carry_out()
     except LeaveNow:
+        with contextlib.suppress(OSError, AttributeError):
+            sys.stderr.write("ncps: left at once by a second interrupt, without a report\n")
         return LEFT_BY_SECOND
 
 
@@ -156,13 +167,16 @@ class _Session:
             for text in (*load.notes, *load.remarks):
                 self._output.remark(text)
             t0_ns = time.monotonic_ns()  # before the line opens: no connection is older than the run
+            if plan.duration_ns is not None:
+                board.set_end(t0_ns + plan.duration_ns)
             if ready:  # else interrupted before it began: the report of a run without connections
                 crew.go()
+            else:
+                self._output.say(f"interrupted by {self._interrupts.stopped_by} before the load began")
             seen = monitor.watch(t0_ns)
-            crew.stop()
             workers = crew.finish(WORKER_PATIENCE_S)
             seen.pair_clocks()
-            wire = self._finish_capture(capture, board.totals()[ESTABLISHED])
+            wire = self._finish_capture(capture, board.totals()[ESTABLISHED], seen.capture_ended)
         finally:
             crew.kill()
             if capture is not None:
@@ -201,11 +215,11 @@ class _Session:
         self._capture_problem = str(error)
         self._output.say(f"no capture, figures are the kernel's: {error}")
 
-    def _finish_capture(self, capture: CaptureProcess | None, established: int) -> WireFacts | None:
+    def _finish_capture(self, capture: CaptureProcess | None, established: int, known_ended: bool) -> WireFacts | None:
         if capture is None:
             return None
         result = capture.finish(established, CAPTURE_GRACE_S)
-        if result.died is not None:
+        if result.died is not None and not known_ended:
             self._output.say(f"{result.died}: handshakes after that are unknown")
         return WireFacts(**{**vars(result), "vantage": self._plan.role})
 
@@ -224,7 +238,10 @@ class _Session:
         if kept < attempted and load.most_records is not None and kept >= load.most_records:
             seen.notes.append(f"the report covers the first {kept} of {attempted} connections")
             attempted = kept
-        notes = [*load.notes, *seen.notes, *(w.failure for w in workers if w.failure and w.failure not in seen.notes)]
+        faults = tuple(w.failure for w in workers if w.failure)
+        notes = [*load.notes, *(note for note in seen.notes if note not in faults)]
+        if not totals[ESTABLISHED] and totals[ATTEMPTED] > totals[FAILED] + totals[NOT_STARTED]:
+            self._output.say(f"no answer from {load.target} to {totals[ATTEMPTED]} connects: is it up, is it filtered?")
         self._tell(
             Run(
                 role=plan.role,
@@ -243,8 +260,8 @@ class _Session:
                 connection_files=files,
                 clock=seen.clock(),
                 intervals=tuple(seen.intervals),
-                rx_bytes=totals[RX_BYTES] - seen.bytes_at_start[0],
-                tx_bytes=totals[TX_BYTES] - seen.bytes_at_start[1],
+                rx_bytes=seen.bytes_at_end[0] - seen.bytes_at_start[0],
+                tx_bytes=seen.bytes_at_end[1] - seen.bytes_at_start[1],
                 kernel_rtt=AVAILABLE,
                 wire=wire,
                 capture_problem=self._capture_problem,
@@ -252,10 +269,13 @@ class _Session:
                 planned_s=None if plan.duration_ns is None else plan.duration_ns / 1e9,
                 attempted=attempted,
                 notes=tuple(notes),
+                faults=faults,
                 first_errors=tuple((f.number, f.count, f.first_ns, f.last_ns) for f in board.failures()),
             )
         )
-        return self._exit_code(totals)
+        if plan.capture == "required" and (wire is None or wire.died is not None):
+            return EnvironmentFault.exit_code
+        return self._exit_code(totals, bool(faults) or self._output.gone)
 
     def _tell(self, finished: Run) -> None:
         """Report, then save: a person waits for the first. The run is saved even if its report cannot be written."""
@@ -287,10 +307,14 @@ class _Session:
 
         return renumber(kept)
 
-    def _exit_code(self, totals: list[int]) -> int:
+    def _exit_code(self, totals: list[int], incomplete: bool) -> int:
+        if incomplete:
+            return 1
         if self._plan.dialect:
             return 0
         attempted, failed = totals[ATTEMPTED], totals[FAILED] + totals[NOT_STARTED]
+        if not totals[ESTABLISHED]:
+            failed = attempted  # what nobody has answered until the drain was over is as good as failed
         if self._plan.max_failed is not None:
             return 1 if attempted and failed > self._plan.max_failed * attempted else 0
         return 1 if attempted and failed == attempted else 0

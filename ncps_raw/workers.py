@@ -24,7 +24,9 @@ from ncps_raw.board import SharedBoard, WorkerBoard
 from ncps_raw.engine.base import GO, STOP, ClientSetup, ServerSetup
 from ncps_raw.engine.base import Path as AddressPair
 
-IGNORED_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+IGNORED_SIGNALS: Final = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
 """A terminal sends Ctrl-C to the whole group: the parent alone decides what it means."""
 
 

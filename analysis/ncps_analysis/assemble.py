@@ -371,8 +371,8 @@ def _identity(name: str, total: int, terms: dict[str, int]) -> str:
 
 
 def _problems(run: Run, tally: Tally, recorded: Measured, attempted: int) -> list[str]:
-    """Figures that contradict each other; each line says which and what it means."""
-    out = []
+    """Figures that contradict each other or lack a part; each line says which and what it means."""
+    out = [f"{fault}: connections it had not handed over are missing from every figure" for fault in run.faults]
     accounted = tally.established + tally.failed + tally.unfinished
     if attempted != accounted:
         gap = attempted - accounted

@@ -163,6 +163,7 @@ class Run:
     planned_s: float | None = None
     attempted: int = 0  # by the workers' counters, NOT_STARTED among them
     notes: tuple[str, ...] = field(default=())  # what the person should know: limits clamped, ports exhausted
+    faults: tuple[str, ...] = ()  # worker processes that ended early: what they had not handed over is missing
     first_errors: tuple[
         tuple[int, int, int, int], ...
     ] = ()  # all failures: (errno, count, first_ns, last_ns), monotonic

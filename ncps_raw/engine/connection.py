@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 UNKNOWN: Final = -(1 << 63)
 NO_RTT: Final = 0xFFFFFFFF
+NO_PATH: Final = 0xFFFF
+"""A path beyond every table: the addresses are not known."""
 MOST_PATHS: Final = 0xFFFF
 """Pairs of addresses that a record's two bytes can tell apart; the number after the last stands for all others."""
 

@@ -37,9 +37,11 @@ from ncps_raw.engine.base import (
     ServerSetup,
 )
 from ncps_raw.engine.connection import (
+    NO_PATH,
     NO_RTT,
     R_CLOSED,
     R_IO_FAILED,
+    R_NOT_STARTED,
     R_OPEN,
     UNKNOWN,
     Paths,
@@ -196,6 +198,9 @@ class SelectorServer:
             # The listener stays readable: waiting for it would spin. Look again when files may be free.
             share.counts[ATTEMPTED] += 1
             share.counts[NOT_STARTED] += 1
+            failed = _Accepted(share, None, clock())
+            failed.connected, failed.path = UNKNOWN, NO_PATH
+            self._record(failed, R_NOT_STARTED, number, failed.start)
             self._resting_until = clock() + RETRY_ACCEPT_NS
             for fd in self._listeners:
                 self._poller.modify(fd, 0)

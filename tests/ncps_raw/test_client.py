@@ -158,7 +158,7 @@ def advice(number: int, **changes: object) -> str:
 @pytest.mark.parametrize(
     ("number", "words"),
     [
-        (errno.ECONNREFUSED, "ECONNREFUSED x 3: nothing listens at 127.0.0.1 ports 12000 to 12004"),
+        (errno.ECONNREFUSED, "ECONNREFUSED x 3: refused at 127.0.0.1 ports 12000 to 12004"),
         (errno.ETIMEDOUT, "127.0.0.1 does not answer"),
         (errno.EHOSTUNREACH, "127.0.0.1 cannot be reached"),
         (errno.EMFILE, "ulimit -n"),
@@ -188,6 +188,6 @@ def test_the_port_budget_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_plan_is_carried_out_as_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = []
-    monkeypatch.setattr(client, "run", lambda plan, load: ran.append((plan, load.loops)) or 17)
+    monkeypatch.setattr(client, "run", lambda plan, load, interrupts: ran.append((plan, load.loops)) or 17)
     assert client.run_client(PLAN) == 17
     assert ran == [(PLAN, 5)]

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -134,7 +135,7 @@ def test_a_capture_that_must_work_and_cannot_is_refused(port: int) -> None:
 
 
 @pytest.mark.capture
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_drains_reports_and_leaves_nothing(port: int, number: signal.Signals) -> None:
     with serving(port, "-b", "127.0.0.1") as server:
         client = start(
@@ -176,14 +177,74 @@ def test_the_run_survives_its_capture_process(port: int) -> None:
         until(lambda: '"kernel"' in client.stdout.readline(), "rows with the kernel's figures")
         client.send_signal(signal.SIGINT)
         code, out, err = finish(client)
-    assert code == 0, err
-    assert "signal 9" in err
+    assert code == 3, err  # --capture asked for a measurement on the wire, and it is not whole
+    assert len(err.splitlines()) == 1
+    assert "the capture process has ended" in err
     figures = report(out.splitlines()[-1])
     books_balance(figures, problems=1)
     assert "signal 9" in figures["problems"][0]
     assert figures["capture"]["died"] is not None
     assert figures["dropped_by_capture"] is None
     assert figures["established"] > 0
+
+
+def test_a_lost_worker_is_a_problem_and_no_success(port: int) -> None:
+    with serving(port, "-b", "127.0.0.1"):
+        client = start(
+            *("client", "127.0.0.1", "-p", str(port), "-r", "2", "--processes", "2", "-N", "20", "-i", "0.1"),
+            *("--no-capture", "--format", "jsonl"),
+        )
+        assert client.stdout is not None
+        client.stdout.readline()
+        os.kill(children(client.pid)[0], signal.SIGKILL)
+        until(lambda: "interval" in client.stdout.readline(), "the other worker goes on")
+        client.send_signal(signal.SIGINT)
+        code, out, err = finish(client)
+    assert code == 1
+    assert "signal 9" in err
+    assert "signal 9" in report(out.splitlines()[-1])["problems"][0]
+
+
+def test_a_reader_that_leaves_ends_the_run(port: int) -> None:
+    with serving(port, "-b", "127.0.0.1"):
+        client = start("client", "127.0.0.1", "-p", str(port), "-r", "2", "-N", "5", "-i", "0.1", "--no-capture")
+        assert client.stdout is not None
+        client.stdout.readline()
+        client.stdout.close()
+        client.stdout = None
+        assert client.wait(60) == 1
+        assert client.stderr is not None
+        assert client.stderr.read() == ""
+
+
+def test_nothing_starts_when_the_time_is_up_however_late_the_parent_is(port: int) -> None:
+    with serving(port, "-b", "127.0.0.1"):
+        client = start(
+            *("client", "127.0.0.1", "-p", str(port), "-r", "2", "-N", "10", "-t", "1s", "-i", "0.1"),
+            *("--no-capture", "--format", "jsonl"),
+        )
+        assert client.stdout is not None
+        client.stdout.readline()
+        family = children(client.pid)
+        client.send_signal(signal.SIGSTOP)
+        until(lambda: all(sleeping(pid) for pid in family), "the workers have ended their load by themselves")
+        client.send_signal(signal.SIGCONT)
+        code, out, _ = finish(client)
+    figures = report(out.splitlines()[-1])
+    assert code == 0
+    assert figures["established"] - figures["connections"] + figures["connections_late"] <= 10
+    assert figures["connections_late"] <= 10
+
+
+def sleeping(pid: int) -> bool:
+    """Whether a worker has ended, or does nothing any more for a tenth of a second."""
+    try:
+        before = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        time.sleep(0.1)
+        after = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return True
+    return after[0] == "Z" or before[11:13] == after[11:13]
 
 
 def test_a_second_interrupt_leaves_at_once(port: int) -> None:
@@ -343,6 +404,44 @@ def test_a_range_of_50_local_ports_is_explained_once_and_waited_out(port: int) -
     # A try for more four times a second, not a try for every free slot at every turn.
     assert 0 < figures["not_started"] < 100
     assert [error["name"] for error in figures["errors"]] == ["EADDRNOTAVAIL"]
+
+
+@pytest.mark.namespaces
+def test_a_target_that_never_answers_is_said_and_has_failed(port: int) -> None:
+    script = (
+        "ip link set lo up; nft add table t; nft 'add chain t i { type filter hook input priority 0; }'; "
+        f"nft add rule t i tcp dport {port} drop; "
+        f"{NCPS} client 127.0.0.1 -p {port} --ports 1 -r 1 -N 5 -t 0.5s --no-capture --format json"
+    )
+    done = subprocess.run(
+        ["unshare", "-n", "sh", "-c", script], capture_output=True, text=True, check=False, timeout=60
+    )
+    figures = report(done.stdout)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert "no answer from 127.0.0.1 to 5 connects" in done.stderr
+    books_balance(figures)
+    assert (figures["established"], figures["unfinished"]) == (0, 5)
+
+
+def test_a_server_at_its_file_limit_says_so_and_its_books_balance(port: int) -> None:
+    with serving(port, "-b", "127.0.0.1", before=("prlimit", "--nofile=64:64")) as server:
+        code, out, _ = run(
+            *("client", "127.0.0.1", "-p", str(port), "-r", "2", "-N", "200", "--hold", "2s", "-t", "0.5s"),
+            *("--no-capture", "--format", "json"),
+        )
+        served = server.stop()
+    assert code == 0
+    books_balance(report(out))
+    books_balance(served)
+    assert served["not_started"] > 0
+    assert "EMFILE" in [error["name"] for error in served["errors"]]
+
+
+def test_one_file_for_two_purposes_is_refused(port: int, tmp_path: Path) -> None:
+    code, out, err = run("client", "127.0.0.1", "-o", str(tmp_path / "x"), "-w", str(tmp_path / "x"), "-t", "1s")
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1
 
 
 def test_the_module_is_the_same_program() -> None:

@@ -169,6 +169,7 @@ class World:
         self.captured: dict[str, int] | None = None
         self.at: dict[int, Callable[[], None]] = {}
         self.slept: list[float] = []
+        self.stopped_at: list[int] = []
         self.interrupts = Interrupts()
         self.rows: list[Interval] = []
         self.said: list[str] = []
@@ -190,6 +191,9 @@ class World:
 
     def working(self) -> int:
         return self.workers
+
+    def stop(self) -> None:
+        self.stopped_at.append(self.now)
 
     def alive(self) -> bool:
         return self.captured is not None
@@ -324,13 +328,37 @@ def test_totals_on_request(world: World) -> None:
 
 
 def test_rows_are_the_wires_until_the_capture_ends(world: World) -> None:
-    world.captured = wire(answered_clean=4)
+    world.captured = wire(answered_clean=4, t_ns=1 << 62)
     world.counts = totals(clean=3)
     world.at[T0 + 1_500 * MS] = lambda: setattr(world, "captured", None)
     world.watch(PLAN)
     assert [(row.source, row.clean) for row in world.rows] == [(WIRE, 4), (KERNEL, 0), (KERNEL, 0)]
     assert len(world.said) == 1
     assert "the capture process has ended" in world.said[0]
+
+
+def test_a_row_waits_until_the_wire_has_been_told_up_to_its_tick(world: World) -> None:
+    """What the capture publishes at the tick holds up to a quarter of a second before: it is not enough."""
+    world.captured = wire(answered_clean=4, t_ns=T0 + 7 * S + 900 * MS)
+    world.at[T0 + 1_200 * MS] = lambda: setattr(world, "captured", wire(answered_clean=6, t_ns=T0 + 7 * S + 1_100 * MS))
+    world.at[T0 + 2_100 * MS] = lambda: setattr(world, "captured", wire(answered_clean=9, t_ns=1 << 62))
+    seen = world.watch(replace(PLAN, duration_ns=2 * S))
+    assert [(round(row.t_s, 1), row.clean) for row in world.rows] == [(1.0, 6), (2.0, 3)]
+    assert world.stopped_at == [T0 + 2 * S]  # the last row waits while the workers drain
+    assert seen.end_ns == T0 + 2 * S
+
+
+def test_a_row_does_not_wait_for_ever(world: World) -> None:
+    world.captured = wire(answered_clean=4, t_ns=0)
+    world.watch(replace(PLAN, duration_ns=2 * S))
+    assert [(row.source, row.clean) for row in world.rows] == [(WIRE, 4), (WIRE, 0)]
+    assert world.now <= T0 + 3 * S
+
+
+def test_bytes_are_those_of_the_recorded_time(world: World) -> None:
+    world.counts = totals(rx_bytes=10, tx_bytes=20)
+    world.at[T0 + 3 * S + 1] = lambda: world.counts.__setitem__(base.RX_BYTES, 999)
+    assert world.watch(PLAN).bytes_at_end == (10, 20)
 
 
 def test_rows_of_a_server_are_the_kernels(world: World) -> None:

@@ -116,6 +116,6 @@ def test_a_failure_is_one_line(number: int, words: str) -> None:
 
 def test_a_plan_is_carried_out_as_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = []
-    monkeypatch.setattr(server, "run", lambda plan, load: ran.append((plan, load.loops)) or 17)
+    monkeypatch.setattr(server, "run", lambda plan, load, interrupts: ran.append((plan, load.loops)) or 17)
     assert server.run_server(PLAN) == 17
     assert ran == [(PLAN, 3)]

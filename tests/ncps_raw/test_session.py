@@ -81,7 +81,7 @@ def test_a_second_interrupt_leaves_with_130_and_nothing_behind(
     assert list(scratch.iterdir()) == []
     assert multiprocessing.active_children() == []
     assert signal.getsignal(signal.SIGINT) is before
-    assert capsys.readouterr() == ("", "")
+    assert capsys.readouterr() == ("", "ncps: left at once by a second interrupt, without a report\n")
 
 
 def test_a_whole_run_reports_what_its_workers_left(scratch: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -151,7 +151,16 @@ def test_exit_codes(
     plan = replace(PLAN, max_failed=max_failed, dialect=dialect)
     totals = [0] * len(base.COUNTERS)
     totals[base.ATTEMPTED], totals[base.FAILED], totals[base.NOT_STARTED] = attempted, failed, not_started
-    assert made(plan, scratch)._exit_code(totals) == code
+    totals[base.ESTABLISHED] = attempted - failed - not_started
+    assert made(plan, scratch)._exit_code(totals, incomplete=False) == code
+    assert made(plan, scratch)._exit_code(totals, incomplete=True) == 1
+
+
+@pytest.mark.parametrize(("max_failed", "code"), [(None, 1), (0.0, 1), (1.0, 0)])
+def test_a_target_that_never_answers_has_failed(scratch: Path, max_failed: float | None, code: int) -> None:
+    totals = [0] * len(base.COUNTERS)
+    totals[base.ATTEMPTED] = 10
+    assert made(replace(PLAN, max_failed=max_failed), scratch)._exit_code(totals, incomplete=False) == code
 
 
 # ---- bringing the records together --------------------------------------------------------------------------------
