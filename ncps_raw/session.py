@@ -221,6 +221,8 @@ class _Session:
         result = capture.finish(established, CAPTURE_GRACE_S)
         if result.died is not None and not known_ended:
             self._output.say(f"{result.died}: handshakes after that are unknown")
+        if result.write_problem is not None:
+            self._output.say(result.write_problem)
         return WireFacts(**{**vars(result), "vantage": self._plan.role})
 
     # ---- report ---------------------------------------------------------------------------------------------
@@ -273,7 +275,7 @@ class _Session:
                 first_errors=tuple((f.number, f.count, f.first_ns, f.last_ns) for f in board.failures()),
             )
         )
-        if plan.capture == "required" and (wire is None or wire.died is not None):
+        if plan.capture == "required" and (wire is None or wire.died is not None or wire.write_problem is not None):
             return EnvironmentFault.exit_code
         return self._exit_code(totals, bool(faults) or self._output.gone)
 

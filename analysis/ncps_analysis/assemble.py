@@ -460,7 +460,9 @@ def _notes(run: Run, recorded: Measured, rtt_source: str) -> list[str]:
             "a step are wrong by as much, and so are the client's own overheads"
         )
     unsure = recorded.matched - recorded.wire_known
-    if wire.dropped is None or wire.dropped > 0:
+    if wire.write_problem is not None:
+        out.append(wire.write_problem)
+    if recorded.matched and (wire.dropped is None or wire.dropped > 0):
         lost = "an unknown number of" if wire.dropped is None else str(wire.dropped)
         why = f"the capture dropped {lost} packets" if wire.file is None else f"{wire.file} may lack packets"
         kept = f"the {unsure} that they do not confirm are left out as unknown" if unsure else "they confirm all"

@@ -122,6 +122,7 @@ class WireFacts:
     last_t_ns: int = UNKNOWN
     died: str | None = None  # why the capture ended early
     vantage: str = "client"
+    write_problem: str | None = None  # why the file of packets is not whole; what was measured is
     runs_as: str | None = None  # who looked at the packets, and with which rights
     file: str | None = None  # a saved capture, made elsewhere or at another time; ``interface`` is "" then
     offset: ClockOffset | None = None  # None: one clock stamped packets and records

@@ -216,7 +216,7 @@ def _interfaces() -> str:
 
 def _no_right(interface: str) -> str:
     python = Path(sys.executable).resolve()
-    help_command = f"sudo setcap cap_net_raw,cap_net_admin=eip {python}"
-    if not sys.platform.startswith("linux"):
-        help_command = "run it with sudo"
-    return f"cannot capture on {interface}: no right to capture packets; run with sudo, or once: {help_command}"
+    advice = "run it with sudo"
+    if sys.platform.startswith("linux"):
+        advice += f", or give this Python, and all it runs, the right once: sudo setcap cap_net_raw=ep {python}"
+    return f"cannot capture on {interface}: no right to capture packets; {advice}"

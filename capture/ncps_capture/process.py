@@ -36,7 +36,7 @@ from ncps_capture.handshake import HandshakeTable, books_of
 from ncps_capture.live import HAND_OVER_MS, link_type_name, open_live
 from ncps_capture.pcapwrite import PcapWriter
 from ncps_capture.privileges import give_up_rights, hand_over, heir
-from ncps_capture.segments import HANDSHAKE, UNKNOWN, WIRE_FIELDS, Books, CaptureSpec, Handshakes
+from ncps_capture.segments import HANDSHAKE, UNKNOWN, WIRE_FIELDS, Batch, Books, CaptureSpec, Handshakes
 from ncps_capture.spool import SpoolWriter, read_spool
 
 _TICK_S: Final = 0.2
@@ -72,6 +72,7 @@ class CaptureResult:
     died: str | None = None  # why the capture ended early
     runs_as: str | None = None  # who looked at the packets, and with which rights; None if it never came to that
     level: str = "base"  # what the filter admitted
+    write_problem: str | None = None  # why the file of packets is not whole; what was measured is
 
 
 class Counters:
@@ -263,7 +264,8 @@ class _Capturing:
         self._counters = counters
         self._spool = SpoolWriter(_spool_path(spec, os.getpid()), HANDSHAKE)
         identity = heir(os.environ)
-        self._writer = None
+        self._writer: PcapWriter | None = None
+        self._write_problem: str | None = None
         if spec.write_path is not None:
             new = not os.path.lexists(spec.write_path)
             self._writer = PcapWriter(spec.write_path, self.source.link_type, spec.snaplen)
@@ -282,8 +284,7 @@ class _Capturing:
             batch = self.source.batch(0)
             if batch is None:
                 break
-            if self._writer is not None:
-                self._writer.write(batch)
+            self._save(batch)
             segments, books = decode(batch, self._acks)
             self._books += books
             self._table.add(segments)
@@ -303,8 +304,7 @@ class _Capturing:
         dropped = self.source.dropped()
         self.source.close()
         self._spool.close()
-        if self._writer is not None:
-            self._writer.close()
+        self._save(None)
         return CaptureResult(
             interface=self._spec.interface,
             link_type=link_type_name(self.source.link_type),
@@ -317,7 +317,23 @@ class _Capturing:
             last_t_ns=self._last_t_ns,
             runs_as=self.standing.runs_as,
             level=self._spec.level,
+            write_problem=self._write_problem,
         )
+
+    def _save(self, batch: Batch | None) -> None:
+        """Append to the file of packets, or end it (None). A full disk ends the file, never the measurement."""
+        if self._writer is None:
+            return
+        try:
+            if batch is None:
+                self._writer.close()
+            else:
+                self._writer.write(batch)
+        except FileFault as fault:
+            self._write_problem = f"{fault}: the packets from then on were measured, but not saved"
+            with suppress(FileFault):
+                self._writer.close()
+            self._writer = None
 
     def _keep(self, rows: Handshakes) -> None:
         self._books += books_of(rows)

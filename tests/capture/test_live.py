@@ -260,8 +260,8 @@ def test_without_the_right_the_command_that_gives_it_is_named() -> None:
     said = run_python(OPEN.replace("try:", "import os, pcapy\nos.setresuid(65534, 65534, 65534)\ntry:"))
     reason, _, python = said.rpartition(" ")
     assert reason == (
-        "cannot capture on lo: no right to capture packets; run with sudo, or once: "
-        "sudo setcap cap_net_raw,cap_net_admin=eip"
+        "cannot capture on lo: no right to capture packets; run it with sudo, or give this Python, and all it runs, "
+        "the right once: sudo setcap cap_net_raw=ep"
     )
     assert Path(python).samefile(sys.executable)
 

@@ -470,7 +470,7 @@ def test_without_the_right_the_reason_arrives_in_the_parent(tmp_path: Path) -> N
     )
     done = subprocess.run([sys.executable, "-c", script, tmp_path], capture_output=True, text=True, check=False)
     assert done.stderr == ""
-    assert done.stdout.startswith("ready\ncannot capture on lo: no right to capture packets; run with sudo, or once: ")
+    assert done.stdout.startswith("ready\ncannot capture on lo: no right to capture packets; run it with sudo, or ")
 
 
 # ---- in a network of its own --------------------------------------------------------------------------------

@@ -424,6 +424,31 @@ def test_a_target_that_never_answers_is_said_and_has_failed(port: int) -> None:
     assert (figures["established"], figures["unfinished"]) == (0, 5)
 
 
+@pytest.mark.capture
+@pytest.mark.namespaces
+def test_a_full_disk_ends_the_saved_packets_and_not_the_measurement(port: int, tmp_path: Path) -> None:
+    with serving(port, "-b", "127.0.0.1"):
+        script = (
+            f"mount -t tmpfs -o size=64k none {tmp_path} && "
+            f"{NCPS} client 127.0.0.1 -p {port} -r 2 -N 1000 -P 50 --no-reconnect --format json -w {tmp_path}/x.pcap"
+        )
+        done = subprocess.run(
+            ["unshare", "-m", "sh", "-c", script],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+            env={**os.environ, "TMPDIR": "/dev/shm"},
+        )
+    figures = report(done.stdout)
+    assert done.returncode == 3  # -w was asked for, and the file is not whole
+    assert len(done.stderr.splitlines()) == 1
+    assert "No space left on device" in done.stderr
+    assert figures["matched_share"] == 1.0
+    assert figures["syn_rtt_us"]["n"] == 1000
+    assert any("No space left on device" in note for note in figures["notes"])
+
+
 def test_a_server_at_its_file_limit_says_so_and_its_books_balance(port: int) -> None:
     with serving(port, "-b", "127.0.0.1", before=("prlimit", "--nofile=64:64")) as server:
         code, out, _ = run(

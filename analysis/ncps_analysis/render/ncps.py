@@ -166,7 +166,7 @@ def _new(report: RunReport) -> list[str]:
     if report.capture_problem is not None:
         lines.append(f"###NOCAPTURE,{_one_line(report.capture_problem)}")
     lines += [f"###NOTE,{_one_line(note)}" for note in report.notes]
-    return lines
+    return [line for line in lines if "," in line]  # a line without a fact says nothing
 
 
 def _figures(distribution: Distribution) -> list[int]:
