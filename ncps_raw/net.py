@@ -16,9 +16,14 @@ from typing import Final
 
 from ncps_capture.errors import EnvironmentFault, UsageError
 
+_RTM_GETADDR: Final = 22
 _RTM_GETROUTE: Final = 26
 _NLM_F_REQUEST: Final = 1
+_NLM_F_DUMP: Final = 0x300
 _NLMSG_ERROR: Final = 2
+_NLMSG_DONE: Final = 3
+_IFA_ADDRESS: Final = 1
+_IFA_LOCAL: Final = 2
 _RTA_DST: Final = 1
 _RTA_OIF: Final = 4
 
@@ -145,9 +150,9 @@ def loopback_name() -> str | None:
     return next((name for name in ("lo", "lo0") if name in names), None)
 
 
-def interface_exists(name: str) -> bool:
-    """Whether this machine has an interface of that name."""
-    return any(name == known for _, known in socket.if_nameindex())
+def interfaces() -> list[str]:
+    """Names of this machine's interfaces."""
+    return [name for _, name in socket.if_nameindex()]
 
 
 def _route_index(host: str) -> int:
@@ -167,15 +172,51 @@ def _route_index(host: str) -> int:
         return 0
     if len(answer) < 28 or struct.unpack_from("=H", answer, 4)[0] == _NLMSG_ERROR:
         return 0
-    at = 16 + 12
-    while at + 4 <= len(answer):
-        length, kind = struct.unpack_from("=HH", answer, at)
+    return next((struct.unpack("=I", value)[0] for value in _attributes(answer[28:], (_RTA_OIF,))), 0)
+
+
+def interface_of(address: str) -> str | None:
+    """The interface that carries a numeric address of this machine (RTM_GETADDR of rtnetlink(7)); None if none does."""
+    if is_loopback(address):
+        return loopback_name()
+    host, _, scope = address.partition("%")
+    if scope:
+        return scope
+    if not sys.platform.startswith("linux"):
+        return None
+    wanted = ipaddress.ip_address(host).packed
+    body = struct.pack("=BBBBI", family_of(host), 0, 0, 0, 0)
+    header = struct.pack("=IHHII", 16 + len(body), _RTM_GETADDR, _NLM_F_REQUEST | _NLM_F_DUMP, 1, 0)
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as netlink:
+            netlink.settimeout(1)
+            netlink.send(header + body)
+            while True:
+                answer, at = netlink.recv(1 << 17), 0
+                while at + 16 <= len(answer):
+                    length, kind = struct.unpack_from("=IH", answer, at)
+                    if kind in (_NLMSG_DONE, _NLMSG_ERROR) or length < 16:
+                        return None
+                    index = int(struct.unpack_from("=I", answer, at + 20)[0])
+                    if wanted in _attributes(answer[at + 24 : at + length], (_IFA_ADDRESS, _IFA_LOCAL)):
+                        return socket.if_indextoname(index)
+                    at += (length + 3) & ~3
+    except OSError:
+        return None
+
+
+def _attributes(data: bytes, kinds: tuple[int, ...]) -> list[bytes]:
+    """Values of the netlink attributes of these kinds, the last of them first: IFA_LOCAL beats the peer's address."""
+    found: dict[int, bytes] = {}
+    at = 0
+    while at + 4 <= len(data):
+        length, kind = struct.unpack_from("=HH", data, at)
         if length < 4:
             break
-        if kind == _RTA_OIF:
-            return int(struct.unpack_from("=I", answer, at + 4)[0])
+        if kind in kinds:
+            found[kind] = data[at + 4 : at + length]
         at += (length + 3) & ~3
-    return 0
+    return [found[max(found)]] if found else []
 
 
 def is_loopback(address: str) -> bool:

@@ -75,10 +75,11 @@ def _capture_spec(plan: ServerPlan, bind: Sequence[str]) -> tuple[CaptureSpec | 
     if plan.capture == "off":
         return None, None
     name = plan.interface
-    if name is None and all(net.is_loopback(address) for address in bind):
-        name = net.loopback_name()
     if name is None:
-        return None, "clients may come by any interface; name it with --interface"
+        carriers = {net.interface_of(address) for address in bind}
+        name = carriers.pop() if len(carriers) == 1 else None
+    if name is None:
+        return None, f"clients may come by any interface; name one with --interface: {', '.join(net.interfaces())}"
     return (
         CaptureSpec(
             interface=name,

@@ -103,7 +103,7 @@ Examples:
   ncps server                               ports 10001 to 10016, until Ctrl-C
   ncps server -p 9800 --ports 32 -r 16      32 ports for 16 loops
   ncps server -b ::                         IPv6
-  ncps server -t 5m --capture --format json -o server.json
+  ncps server -t 5m --interface eth0 --format json -o server.json
 
 Usage:
   ncps server [options]

@@ -149,8 +149,10 @@ def test_loopback_is_reached_by_loopback() -> None:
 def test_interfaces_have_names() -> None:
     name = net.loopback_name()
     assert name is not None
-    assert net.interface_exists(name)
-    assert not net.interface_exists("no-such-if0")
+    assert name in net.interfaces()
+    assert net.interface_of("127.0.0.1") == net.interface_of("::1") == name
+    assert net.interface_of("192.0.2.77") is None
+    assert net.interface_of("fe80::1%eth7") == "eth7"
 
 
 def test_where_the_kernel_cannot_be_asked_nothing_is_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,6 +205,21 @@ def test_routes_are_those_of_the_kernel() -> None:
         "fe80::1%v1": ["v1", False],
         "127.0.0.1": ["lo", True],
     }
+
+
+@pytest.mark.namespaces
+def test_the_interface_of_an_own_address_is_found() -> None:
+    script = (
+        "ip link add v0 type veth peer name v1; ip addr add 10.7.0.1/24 dev v0;"
+        "ip addr add 10.8.0.1 peer 10.8.0.2 dev v1;"
+        "ip -6 addr add fd07::1/64 dev v0 nodad; ip link set v0 up; ip link set v1 up;"
+        f"{sys.executable} -c 'from ncps_raw import net\n"
+        'print([net.interface_of(a) for a in ("10.7.0.1", "10.8.0.1", "10.8.0.2", "fd07::1", "10.7.0.9")])\''
+    )
+    done = subprocess.run(
+        ["unshare", "-n", "sh", "-c", script], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.stdout == "['v0', 'v1', None, 'v0', None]\n", done.stderr
 
 
 # ---- ports --------------------------------------------------------------------------------------------------------

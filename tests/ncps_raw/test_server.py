@@ -94,7 +94,9 @@ def test_the_capture_of_a_server_on_loopback() -> None:
 def test_the_capture_of_a_server_on_any_address_needs_a_name() -> None:
     load = prepare(replace(PLAN, bind=(), capture="required"))
     assert load.capture is None
-    assert load.capture_problem == "clients may come by any interface; name it with --interface"
+    assert load.capture_problem == "clients may come by any interface; name one with --interface: " + ", ".join(
+        net.interfaces()
+    )
     load = prepare(replace(PLAN, bind=(), capture="required", interface="eth7"))
     assert load.capture is not None
     assert (load.capture.interface, load.capture.loopback) == ("eth7", False)
