@@ -14,7 +14,7 @@ IS_NEW     := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON     ?= $(shell for p in $(CANDIDATES); do "$$p" -c '$(IS_NEW)' >/dev/null 2>&1 && { echo "$$p"; break; }; done)
 
 # What the tests of capture and namespaces need from the system, as program:package.
-TOOLS := tcpdump:tcpdump ip:iproute2 nft:nftables unshare:util-linux
+TOOLS := tcpdump:tcpdump tshark:tshark ip:iproute2 nft:nftables unshare:util-linux
 
 .PHONY: help demo test lint bench soak fixtures install clean tools
 
