@@ -122,6 +122,12 @@ def test_each_module_has_a_test_file(floor: str) -> None:
     assert without == []
 
 
+def test_the_architecture_names_every_room() -> None:
+    words = set(re.findall(r"[\w]+\.py", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")))
+    rooms = {path.name for folder in PACKAGES.values() for path in modules(folder)}
+    assert rooms - words == set(), "rooms without a line in ARCHITECTURE.md"
+
+
 def test_no_file_is_a_house_in_one_room() -> None:
     folders = [*PACKAGES.values(), *(ROOT / name for name in ("tests", "fixtures", "benchmarks"))]
     long = {
