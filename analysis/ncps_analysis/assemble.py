@@ -1,7 +1,7 @@
 """Pure: what a run was and what was counted -> the RunReport.
 
 It must not know files, nor count anything itself. The one idea: here every figure gets its source or is declared
-unknown, and every sum that must come out is checked; what contradicts itself is said in ``problems``.
+unknown, and every sum that must come out is checked; what that comes to in words stands in ``remarks.py``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 from ncps_capture.segments import UNKNOWN, Books, Handshakes
 
+from ncps_analysis import remarks
 from ncps_analysis.disagree import Largest
 from ncps_analysis.halves import vantage, within_one_host
 from ncps_analysis.histogram import Histogram
@@ -57,15 +58,6 @@ _OF_ATTEMPTS: Final = (
     "clock_error",
     "clock_step",
 )
-CLOCK_STEP_NS: Final = 100_000
-"""A clock that moved more than this between two readings, at most a tenth of a second apart, was not merely slewed."""
-STRAY_SHARE: Final = 0.01
-"""Of connections whose addresses were translated on the way, so few still find a handshake, by chance."""
-NEARER_TIMES: Final = 2
-NEARER_US: Final = 1_000
-"""A client's kernel that says so much more than the wire had another wire: its own delay is well below that."""
-DUPLICATES_SHARE: Final = 0.2
-"""More capture duplicates than this share are worth a word (definition D2)."""
 
 
 def basis_of(run: Run) -> Basis:
@@ -75,7 +67,7 @@ def basis_of(run: Run) -> Basis:
         role=run.role,
         paths=path_words(run.paths),
         clock=run.clock if offset is None else shifted(run.clock, offset),
-        record_start_ns=run.record_start_ns if _recorded_ns(run) else UNKNOWN,
+        record_start_ns=run.record_start_ns if run.recorded_ns else UNKNOWN,
         end_ns=run.end_ns,
         captured=run.wire is not None,
         complete=run.wire is not None and run.wire.dropped == 0,
@@ -112,10 +104,10 @@ def milestones(established_ms: Histogram) -> tuple[Milestone, ...]:
 def report_of(run: Run, tally: Tally) -> RunReport:
     """The report of a run from the counts of all its parts."""
     wire, server = run.wire, run.role == "server"
-    recorded_s = _recorded_ns(run) / 1e9
+    recorded_s = run.recorded_ns / 1e9
     recorded = tally.recorded
-    one_way = _one_way(wire, tally)
-    on_wire = recorded.wire_known > 0 and one_way is None
+    blind = remarks.one_direction(wire, tally) is not None
+    on_wire = recorded.wire_known > 0 and not blind
     # What a server's capture shows between SYN and SYN-ACK is its own answer time, not a round trip: that is SYN-ACK to
     # ACK, where the capture admits ACKs, and else the kernel's first sample.
     timed = on_wire and (not server or recorded.synack_to_ack.n > 0)
@@ -184,9 +176,7 @@ def report_of(run: Run, tally: Tally) -> RunReport:
         else None,
         syn_repeats=recorded.syn_repeats if from_wire else None,
         syn_repeat_causes=_causes(recorded, wire) if wire is not None and from_wire else None,
-        syn_retrans_failed=tally.syn_retrans_failed
-        if wire is not None and wire.dropped == 0 and one_way is None
-        else None,
+        syn_retrans_failed=tally.syn_retrans_failed if wire is not None and wire.dropped == 0 and not blind else None,
         retrans_known=retrans.known,
         retrans_connections=retrans.connections,
         retrans_share_percent=retrans.share_percent,
@@ -201,8 +191,8 @@ def report_of(run: Run, tally: Tally) -> RunReport:
         dropped_by_capture=wire.dropped if wire is not None else None,
         matched=recorded.matched if wire is not None else None,
         matched_share=recorded.matched / recorded.connections if wire is not None and recorded.connections else None,
-        problems=tuple(_problems(run, tally, recorded, attempted)),
-        notes=(*run.notes, *_notes(run, recorded, rtt_source)),
+        problems=tuple(remarks.problems(run, tally, recorded, attempted)),
+        notes=(*run.notes, *remarks.notes(run, recorded, rtt_source)),
     )
 
 
@@ -242,11 +232,6 @@ class _Retransmits:
         return cls(known, some, 100 * some / known if known else None, total / some if some else None)
 
 
-def _recorded_ns(run: Run) -> int:
-    """How long was recorded; 0 if the run ended within its warm-up."""
-    return 0 if run.record_start_ns == UNKNOWN else max(0, run.end_ns - run.record_start_ns)
-
-
 def _realtime(clock: ClockPairs, monotonic_ns: int) -> int | None:
     if monotonic_ns == UNKNOWN:
         return None
@@ -274,30 +259,6 @@ def _errors(run: Run, tally: Tally) -> tuple[ErrorCount, ...]:
         for number, (times, first, last) in table.items()
     ]
     return tuple(sorted(counts, key=lambda e: (-e.count, e.errno)))
-
-
-def _one_way(wire: WireFacts | None, tally: Tally) -> str | None:
-    """What to say of a capture that saw one direction only (definition D8): no loss, but blindness.
-
-    A process that died has left no count of packets, and a target that answered nobody nothing to see.
-    """
-    if wire is None or wire.died is not None or not tally.established:
-        return None
-    books = wire.books
-    if books.syn and not books.synack and not books.answered:
-        seen, missed = f"captured {_many(books.syn, 'SYN')}", "SYN-ACK"
-    elif books.synack and not books.syn and not books.attempts:
-        seen, missed = f"captured {_many(books.synack, 'SYN-ACK')}", "SYN"
-    else:
-        return None
-    return (
-        f"{seen} on {wire.where} but no {missed}, while connections were established: one direction only? "
-        "Nothing is taken from this capture"
-    )
-
-
-def _many(n: int, noun: str) -> str:
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def _disagreements(run: Run, against: str, largest: Largest) -> Iterator[Disagreement]:
@@ -368,118 +329,3 @@ def identities(books: Books) -> tuple[str, ...]:
 def _identity(name: str, total: int, terms: dict[str, int]) -> str:
     right = " + ".join(f"{term} {value:,}" for term, value in terms.items() if value) or "0"
     return f"{name} {total:,} {'=' if total == sum(terms.values()) else '!='} {right}"
-
-
-def _problems(run: Run, tally: Tally, recorded: Measured, attempted: int) -> list[str]:
-    """Figures that contradict each other or lack a part; each line says which and what it means."""
-    out = [f"{fault}: connections it had not handed over are missing from every figure" for fault in run.faults]
-    accounted = tally.established + tally.failed + tally.unfinished
-    if attempted != accounted:
-        gap = attempted - accounted
-        out.append(
-            f"the books do not balance: attempted {attempted} but established {tally.established} + failed "
-            f"{tally.failed} + unfinished {tally.unfinished} = {accounted}: "
-            + (f"attempts without a record: {gap}" if gap > 0 else f"records without an attempt: {-gap}")
-        )
-    if recorded.absurd:
-        out.append(
-            f"{recorded.absurd} of {recorded.connections} connections were established before they started: the "
-            "clock is not to be trusted"
-        )
-    wire = run.wire
-    if wire is None:
-        return out
-    out += [f"the capture's books do not balance: {problem}" for problem in wire.books.problems()]
-    if wire.died is not None:
-        out.append(f"the capture ended early ({wire.died}): what it did not see is unknown")
-    elsewhere = _elsewhere(run, wire, recorded)
-    if elsewhere is not None:
-        out.append(elsewhere)
-    missing = recorded.connections - recorded.matched
-    one_way = _one_way(wire, tally)
-    if one_way is not None:
-        out.append(one_way)
-    elif wire.died is None and _translated(tally, recorded):
-        out.append(
-            f"{recorded.matched or 'none'} of {recorded.connections} connections was found in the capture on "
-            f"{wire.where}, but {tally.alike} captured attempts share an address with them and differ in the "
-            "rest of the four-tuple: NAT between client and capture?"
-        )
-    elif recorded.connections and not recorded.matched and wire.died is None:
-        out.append(
-            f"none of {recorded.connections} connections was found among {wire.books.attempts} captured attempts on "
-            f"{wire.where}: is it {'the interface they use' if wire.file is None else 'a capture of this run'}?"
-        )
-    elif missing and wire.dropped == 0 and wire.died is None:
-        out.append(
-            f"{missing} of {recorded.connections} connections were not found in the capture although it dropped nothing"
-        )
-    return out
-
-
-def _elsewhere(run: Run, wire: WireFacts, recorded: Measured) -> str | None:
-    """What to say of a saved capture that saw much shorter round trips than the client's kernel."""
-    seen, told = distribution(recorded.path_rtt).p50, distribution(recorded.kernel_rtt).p50
-    if wire.file is None or run.role == "server" or seen is None or told is None:
-        return None
-    if told < NEARER_TIMES * seen or told - seen < NEARER_US:
-        return None
-    return (
-        f"SYN to SYN-ACK took {seen} us in {wire.file}, the round trip {told} us by the client's kernel (medians): the "
-        "capture was made nearer to the server, so its times are a part of what the client waited for"
-    )
-
-
-def _translated(tally: Tally, recorded: Measured) -> bool:
-    """Whether almost nothing matches, while there are attempts enough that could be ours under other names."""
-    return (
-        recorded.connections > 0
-        and recorded.matched <= STRAY_SHARE * recorded.connections
-        and tally.alike >= recorded.connections / 2
-    )
-
-
-def _notes(run: Run, recorded: Measured, rtt_source: str) -> list[str]:
-    out = []
-    wire = run.wire
-    if not _recorded_ns(run):
-        out.append("the run ended within the warm-up: nothing was recorded")
-    if rtt_source == KERNEL and recorded.kernel_replaced:
-        out.append(
-            f"{recorded.kernel_replaced} of {recorded.connections} connections had repeated SYNs, which the kernel "
-            "cannot time: the application's connect time stands in for their SYN-RTT"
-        )
-    if wire is None:
-        return out
-    if wire.runs_as is not None and wire.runs_as.startswith("uid 0,"):
-        out.append(f"the capture process could not become anybody but root: it ran as {wire.runs_as}")
-    step_ns = run.clock.step_ns()
-    if step_ns > CLOCK_STEP_NS:
-        out.append(
-            f"CLOCK_REALTIME was stepped by up to {step_ns // 1000} us during the run: RTTs of handshakes open across "
-            "a step are wrong by as much, and so are the client's own overheads"
-        )
-    unsure = recorded.matched - recorded.wire_known
-    if wire.write_problem is not None:
-        out.append(wire.write_problem)
-    if recorded.matched and (wire.dropped is None or wire.dropped > 0):
-        lost = "an unknown number of" if wire.dropped is None else str(wire.dropped)
-        why = f"the capture dropped {lost} packets" if wire.file is None else f"{wire.file} may lack packets"
-        kept = f"the {unsure} that they do not confirm are left out as unknown" if unsure else "they confirm all"
-        out.append(
-            f"{why}, so its handshakes were checked against the kernel's retransmits and the connect times: {kept}"
-        )
-    if recorded.disagreeing:
-        out.append(
-            f"kernel and wire count different retransmits on {recorded.disagreeing} of {recorded.connections} "
-            "connections"
-        )
-    books = wire.books
-    copies = books.syn_duplicate + books.synack_duplicate
-    if copies > DUPLICATES_SHARE * max(books.syn + books.synack, 1):
-        out.append(f"{copies} of {books.syn + books.synack} SYNs and SYN-ACKs are copies made by the capture itself")
-    if books.clock_error or books.clock_step:
-        out.append(
-            f"the capture's clock: {books.clock_error} negative round trips, {books.clock_step} attempts across a step"
-        )
-    return out

@@ -168,3 +168,8 @@ class Run:
     first_errors: tuple[
         tuple[int, int, int, int], ...
     ] = ()  # all failures: (errno, count, first_ns, last_ns), monotonic
+
+    @property
+    def recorded_ns(self) -> int:
+        """How long was recorded; 0 if the run ended within its warm-up."""
+        return 0 if self.record_start_ns == UNKNOWN else max(0, self.end_ns - self.record_start_ns)

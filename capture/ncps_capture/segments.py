@@ -251,10 +251,10 @@ class Books:
         out = []
         states = self.answered + self.refused + self.icmp_refused + self.unanswered + self.simultaneous
         if self.attempts != states:
-            out.append(f"attempts {self.attempts} != sum of states {states}")
+            out.append(f"attempts {self.attempts:,} != sum of states {states:,}")
         syns = self.syn_counted + self.syn_duplicate + self.syn_malformed + self.syn_fragment + self.syn_too_short
         if self.syn != syns:
-            out.append(f"SYNs captured {self.syn} != accounted for {syns}")
+            out.append(f"SYNs captured {self.syn:,} != accounted for {syns:,}")
         return out
 
 

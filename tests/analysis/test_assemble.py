@@ -1,5 +1,4 @@
 import errno
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,11 +19,11 @@ from made_runs import (
     repeat_syn,
     rows,
 )
-from ncps_analysis.assemble import EARLY_END, distribution, identities, milestones, summarise
+from ncps_analysis.assemble import EARLY_END, distribution, identities, milestones
 from ncps_analysis.histogram import Histogram
 from ncps_analysis.model import Distribution, Milestone, RepeatCauses
 from ncps_analysis.records import IO_FAILED, NO_KERNEL_RTT
-from ncps_capture.segments import SYNACK_ONLY, UNANSWERED, UNKNOWN, Books
+from ncps_capture.segments import UNKNOWN, Books
 
 
 def histogram(*samples: int) -> Histogram:
@@ -145,130 +144,6 @@ def test_a_capture_of_the_wrong_interface_is_a_problem_and_the_kernel_answers():
     assert any("none of 10 connections" in problem and "eth7" in problem for problem in report.problems)
 
 
-def one_direction(handshakes, seen: str) -> None:
-    """What a capture makes of packets of which it gets one direction only."""
-    if seen == "SYN":
-        handshakes["state"], handshakes["synack_n"] = UNANSWERED, 0
-        handshakes["t_synack_ns"] = UNKNOWN
-    else:
-        handshakes["state"], handshakes["syn_n"] = SYNACK_ONLY, 0
-        for name in ("t_syn_first_ns", "t_syn_last_ns", "t_syn_before_ns", "rtt_ts_ns"):
-            handshakes[name] = UNKNOWN
-
-
-def books_of_one_direction(seen: str, n: int) -> Books:
-    if seen == "SYN":
-        return Books(packets=n, syn=n, syn_counted=n, attempts=n, unanswered=n)
-    return Books(packets=n, synack=n, synack_only=n)
-
-
-@pytest.mark.parametrize("seen", ["SYN", "SYN-ACK"])
-@pytest.mark.parametrize("role", ["client", "server"])
-def test_a_capture_of_one_direction_is_named_and_nothing_taken_from_it(seen, role):
-    """Not every connection unanswered, and not a run without a repeated SYN-ACK."""
-    records, handshakes = rows(50)
-    records["kernel_retrans"][3] = 2
-    one_direction(handshakes, seen)
-    changes = {}
-    if role == "server":
-        records["lport"], records["rport"] = records["rport"].copy(), records["lport"].copy()
-        records["start_ns"] = records["connected_ns"]
-        changes = {"role": "server", "paths": ((PATHS[0][1], PATHS[0][0]),)}
-    wire = {"interface": "tap3", "books": books_of_one_direction(seen, 50)}
-    report = finish(records, handshakes, wire=wire, **changes).report()
-    missed = {"SYN": "SYN-ACK", "SYN-ACK": "SYN"}[seen]
-    (problem,) = report.problems
-    assert problem == (
-        f"captured 50 {seen}s on tap3 but no {missed}, while connections were established: one direction only? "
-        "Nothing is taken from this capture"
-    )
-    assert (report.rtt_source, report.retrans_source) == ("kernel", "kernel")
-    assert report.syn_repeats is report.syn_repeat_causes is report.syn_retrans_failed is None
-    assert (report.syn_retrans, report.synack_retrans) == ((2, None) if role == "client" else (None, 2))
-    assert report.path_rtt_us.n == report.answer_us.n == report.overhead_after_us.n == 0
-    bare = replace(finish(records, handshakes, wire=wire, **changes).run, kernel_rtt=False)
-    records["kernel_rtt_us"] = NO_KERNEL_RTT
-    report = summarise(bare, records, handshakes)
-    assert (report.rtt_source, report.retrans_source, report.syn_rtt_us.n) == ("unknown", "unknown", 0)
-    assert report.rtt_unknown == 50
-    assert report.syn_retrans is report.synack_retrans is report.retrans_share_percent is None
-
-
-def test_a_target_that_answers_nobody_is_no_blindness():
-    records, handshakes = rows(20)
-    leave_pending(records, handshakes, np.arange(20))
-    report = finish(records, handshakes).report()
-    assert report.problems == ()
-    assert report.syn_retrans_failed == 0
-
-
-def test_a_capture_that_died_is_not_said_to_see_one_direction():
-    """It has counted its SYN-ACKs and could not tell."""
-    records, handshakes = rows(20)
-    books = Books(packets=40, syn=20, syn_counted=20, attempts=20, unanswered=20)
-    report = finish(records, handshakes, wire={"books": books, "dropped": None, "died": "killed"}).report()
-    assert [problem for problem in report.problems if "direction" in problem] == []
-
-
-@pytest.mark.parametrize(
-    ("end", "column", "value"),
-    [
-        ("another client address", "client_lo", 77),
-        ("another server address", "server_lo", 77),
-        ("another client port", "sport", 1_000),
-        ("another server port", "dport", 1_000),
-    ],
-)
-@pytest.mark.parametrize("role", ["client", "server"])
-def test_translated_addresses_are_suspected_where_nothing_else_matches(end, column, value, role):
-    records, handshakes = rows(100)
-    handshakes[column] += value
-    changes = {}
-    if role == "server":
-        records["lport"], records["rport"] = records["rport"].copy(), records["lport"].copy()
-        changes = {"role": "server", "paths": ((PATHS[0][1], PATHS[0][0]),)}
-    report = finish(records, handshakes, wire={"interface": "eth7"}, **changes).report()
-    (problem,) = report.problems
-    assert problem == (
-        "none of 100 connections was found in the capture on eth7, but 100 captured attempts share an address with "
-        "them and differ in the rest of the four-tuple: NAT between client and capture?"
-    )
-    assert (report.rtt_source, report.matched) == ("kernel", 0)
-
-
-def test_strangers_are_not_taken_for_translated_connections():
-    records, handshakes = rows(100)
-    for name in ("client_lo", "server_lo"):
-        handshakes[name] += 77
-    few = rows(100)[1][:49]
-    few["sport"] += 7
-    for seen in (handshakes, few):
-        report = finish(records, seen).report()
-        (problem,) = report.problems
-        assert problem == (
-            f"none of 100 connections was found among {len(seen)} captured attempts on lo: is it the interface they "
-            "use?"
-        )
-
-
-def test_a_few_chance_matches_do_not_hide_a_translation_and_many_do():
-    records, handshakes = rows(100)
-    handshakes["sport"][1:] += 1_000
-    (problem,) = finish(records, handshakes).report().problems
-    assert problem.startswith("1 of 100 connections was found in the capture on lo, but 99 captured attempts share")
-    records, handshakes = rows(100)
-    handshakes["sport"][2:] += 1_000
-    (problem,) = finish(records, handshakes).report().problems
-    assert problem.startswith("98 of 100 connections were not found")
-
-
-def test_addresses_that_are_unknown_are_like_nobodys():
-    records, handshakes = rows(10)
-    handshakes["client_hi"] = handshakes["client_lo"] = handshakes["server_hi"] = handshakes["server_lo"] = 0
-    (problem,) = finish(records, handshakes, paths=(("", ""),)).report().problems
-    assert "is it the interface they use?" in problem
-
-
 def test_missing_handshakes_without_drops_are_a_problem():
     records, handshakes = rows(100)
     report = finish(records, handshakes[:-3]).report()
@@ -337,25 +212,6 @@ def test_the_books_balance_for_every_mixture_of_outcomes(data):
     assert report.problems == ()
 
 
-@pytest.mark.parametrize(
-    ("attempted", "says"), [(103, "attempts without a record: 3"), (98, "records without an attempt: 2")]
-)
-def test_broken_books_are_said_loudly(attempted, says):
-    report = clean(100, attempted=attempted).report()
-    assert any("do not balance" in problem and says in problem for problem in report.problems)
-
-
-def test_broken_books_of_the_capture_are_said_loudly():
-    records, handshakes = rows(10)
-    broken = Books(packets=20, syn=11, syn_counted=10, attempts=10, answered=9)
-    report = finish(records, handshakes, wire={"books": broken}).report()
-    assert sum("the capture's books do not balance" in problem for problem in report.problems) == 2
-    assert report.capture.identities == (
-        "attempts 10 != answered 9",
-        "SYNs captured 11 != sent 10",
-    )
-
-
 def test_identities_name_every_term_that_is_not_zero():
     books = Books(
         syn=15, syn_counted=1, syn_duplicate=2, syn_malformed=3, syn_fragment=4, syn_too_short=5,
@@ -397,49 +253,3 @@ def test_an_early_end_has_a_name_of_its_own():
     report = finish(records, None).report()
     assert [(e.errno, e.name, e.count) for e in report.errors] == [(0, EARLY_END, 1)]
     assert report.io_failed == 1
-
-
-# ---- notes --------------------------------------------------------------------------------------------------------
-
-
-def test_capture_copies_and_clock_trouble_are_noted():
-    records, handshakes = rows(10)
-    books = Books(
-        syn=14, syn_counted=10, syn_duplicate=4, synack=14, synack_duplicate=4, attempts=10, answered=10,
-        clock_error=1, clock_step=2,
-    )  # fmt: skip
-    notes = finish(records, handshakes, wire={"books": books}, notes=("port budget is small",)).report().notes
-    assert notes[0] == "port budget is small"
-    assert any("8 of 28 SYNs and SYN-ACKs are copies" in note for note in notes)
-    assert any("1 negative round trips, 2 attempts across a step" in note for note in notes)
-
-
-@pytest.mark.parametrize(
-    ("runs_as", "notes"),
-    [
-        (None, 0),
-        ("uid 65534, gid 65534, no capabilities", 0),
-        ("uid 1000, gid 0, no capabilities", 0),
-        ("uid 0, gid 0, no capabilities", 1),
-    ],
-)
-def test_who_captured_is_told_to_programs_and_to_a_person_if_it_is_odd(runs_as, notes):
-    report = clean(3, wire={"runs_as": runs_as}).report()
-    assert report.capture.runs_as == runs_as
-    assert [note for note in report.notes if "root" in note] == [
-        f"the capture process could not become anybody but root: it ran as {runs_as}"
-    ] * notes
-
-
-def test_kernel_and_wire_disagreeing_is_noted():
-    records, handshakes = rows(10)
-    records["kernel_retrans"][4] = 1
-    report = finish(records, handshakes).report()
-    assert report.retrans_disagree == 1
-    assert any("different retransmits on 1 of 10" in note for note in report.notes)
-
-
-def test_clocks_that_contradict_each_other_are_a_problem():
-    records, _ = rows(10)
-    records["connected_ns"][4] = records["start_ns"][4] - 1
-    assert any("before they started" in problem for problem in finish(records, None).report().problems)

@@ -1,6 +1,8 @@
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_runs import MONOTONIC, a_run
 from ncps_analysis.records import (
     CLOSED,
     CONNECT_FAILED,
@@ -81,3 +83,11 @@ def test_conversion_is_exact_to_a_nanosecond_on_any_clock_that_is_slewed(start, 
     assert abs(converted(clock, at)[0] - round(exact)) <= 256  # the float above holds 2**60 to 256 ns
     drift = converted(clock, at)[0] - at - (realtime[-2] - monotonic[-2])
     assert abs(drift - slewed * (at - monotonic[-2]) / elapsed) <= 1
+
+
+@pytest.mark.parametrize(
+    ("start_ns", "recorded_ns"),
+    [(MONOTONIC, 10 * S), (MONOTONIC + 4 * S, 6 * S), (MONOTONIC + 10 * S, 0), (MONOTONIC + 20 * S, 0), (UNKNOWN, 0)],
+)
+def test_what_was_recorded_ends_with_the_load(start_ns, recorded_ns):
+    assert a_run(record_start_ns=start_ns).recorded_ns == recorded_ns

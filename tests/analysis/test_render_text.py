@@ -124,7 +124,7 @@ def test_retransmits_say_how_many_where_and_why():
 
 def test_problems_come_first():
     lines = text.report(clean(1000, attempted=1003).report()).split("\n")
-    assert lines[2].startswith("PROBLEM       the books do not balance: attempted 1003")
+    assert lines[2].startswith("PROBLEM       the books do not balance: attempted 1,003")
     assert "              THIS DOES NOT BALANCE" in lines
     assert "PROBLEM" not in text.report(RUNS["clean"])
     assert "PROBLEM" in text.report(RUNS["all sorts"])

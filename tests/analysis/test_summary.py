@@ -179,7 +179,7 @@ def test_a_capture_nearer_to_the_server_is_named(tmp_path):
     run = on_disk(elsewhere(finish(records, handshakes), S), tmp_path)
     report = build_report(replace(run, wire=replace(run.wire, offset=clock_offset(run))), str(tmp_path))
     assert len(report.problems) == 1
-    assert "SYN to SYN-ACK took 24 us in far.pcap, the round trip 20027 us" in report.problems[0]
+    assert "SYN to SYN-ACK took 24 us in far.pcap, the round trip 20,027 us" in report.problems[0]
 
 
 def test_what_a_file_may_lack_is_said_of_the_file(tmp_path):

@@ -140,9 +140,9 @@ def test_d14_problems_are_named_one_by_one(books):
     syns = sum(getattr(books, name) for name in SYNS)
     wanted = []
     if books.attempts != states:
-        wanted.append(f"attempts {books.attempts} != sum of states {states}")
+        wanted.append(f"attempts {books.attempts:,} != sum of states {states:,}")
     if books.syn != syns:
-        wanted.append(f"SYNs captured {books.syn} != accounted for {syns}")
+        wanted.append(f"SYNs captured {books.syn:,} != accounted for {syns:,}")
     assert books.problems() == wanted
 
 

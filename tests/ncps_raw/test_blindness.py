@@ -9,24 +9,15 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
 from running import alive, capturing, finish, report, run, serving, start, until
 
+pytestmark = pytest.mark.usefixtures("scratch")
+
 PORTS = count(26_001, 10)
 CLIENT, SERVER = "10.8.8.8", "10.9.9.9"
-
-
-@pytest.fixture(autouse=True)
-def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nothing is left of a run, however its capture ended."""
-    folder = tmp_path / "scratch"
-    folder.mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder))
-    yield
-    assert list(folder.iterdir()) == []
 
 
 class Loaded:
@@ -91,7 +82,9 @@ def test_drops_make_figures_unknown_and_invent_none() -> None:
     assert figures["syn_retrans_failed"] is None
     assert figures["problems"] == []
     (note,) = [note for note in figures["notes"] if "dropped" in note]
-    assert note.startswith(f"the capture dropped {dropped} packets, so its handshakes were checked against the kernel")
+    assert note.startswith(
+        f"the capture dropped {dropped:,} packets, so its handshakes were checked against the kernel"
+    )
 
 
 @pytest.mark.capture

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -22,11 +21,12 @@ from running import (
     report,
     run,
     serving,
-    shared_memory_of_the_dead,
     start,
     time_waits,
     until,
 )
+
+pytestmark = pytest.mark.usefixtures("scratch")
 
 PORTS = count(24_001, 10)
 
@@ -34,17 +34,6 @@ PORTS = count(24_001, 10)
 @pytest.fixture
 def port() -> int:
     return next(PORTS)
-
-
-@pytest.fixture(autouse=True)
-def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of its own for whatever a run puts down; it must be empty in the end, and no shared memory left."""
-    folder = tmp_path / "scratch"
-    folder.mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder))
-    yield folder
-    assert list(folder.iterdir()) == []
-    assert shared_memory_of_the_dead() == []
 
 
 def books_balance(figures: dict, problems: int = 0) -> None:

@@ -17,22 +17,14 @@ from running import report, run, serving, until
 
 from ncps_raw.report import read_capture
 
+pytestmark = pytest.mark.usefixtures("scratch")
+
 PORTS = count(25_001, 10)
 
 
 @pytest.fixture
 def port() -> int:
     return next(PORTS)
-
-
-@pytest.fixture(autouse=True)
-def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of its own for whatever a run puts down; it must be empty in the end."""
-    folder = tmp_path / "scratch"
-    folder.mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder))
-    yield folder
-    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize(
