@@ -21,13 +21,9 @@ from ncps_capture.attempts import (
     NOBODY,
     PATIENCE_NS,
     Settled,
-    judge,
-    put_last_syns,
-    rows_of_synacks,
-    rows_of_syns,
     settle_tuple,
-    stamps,
 )
+from ncps_capture.handshake_rows import judge, put_last_syns, rows_of_synacks, rows_of_syns, stamps
 from ncps_capture.rows import join, pick
 from ncps_capture.segments import (
     ACK,

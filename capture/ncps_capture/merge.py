@@ -13,7 +13,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ncps_capture.attempts import ACK_NS, EARLY_NS, LIFE_NS, judge
+from ncps_capture.attempts import ACK_NS, EARLY_NS, LIFE_NS
+from ncps_capture.handshake_rows import judge
 from ncps_capture.rows import join, pick
 from ncps_capture.segments import (
     ANSWERED,

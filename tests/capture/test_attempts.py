@@ -1,4 +1,4 @@
-"""One tuple read segment by segment: who owns what, when a row is ready, and what is known of its round trip.
+"""One tuple read segment by segment: who owns what, and when a row is ready.
 
 The definitions themselves are tested from end to end in ``test_handshake.py``.
 """
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ncps_capture import segments as sg
-from ncps_capture.attempts import EARLY_NS, NOBODY, PATIENCE_NS, Settled, judge, settle_tuple
+from ncps_capture.attempts import EARLY_NS, NOBODY, PATIENCE_NS, Settled, settle_tuple
 from ncps_capture.tuples import tuples_of_segments
 from segment_maker import MS, SECOND, T0, X, Y, copy, icmp, rst, segment, stack, syn, synack
 from segment_stories import TUPLES, WINDOW_NS, stories, unhurried
@@ -151,47 +151,3 @@ def test_a_socket_connected_to_itself_is_simultaneous():
     (alone,) = [ends for ends in TUPLES if ends[:2] == ends[2:]]
     _, found = settled([syn(0, ends=alone), synack(1, ends=alone)])
     assert states(found) == ["simultaneous"]
-
-
-# ---- what is known of a round trip ----------------------------------------------------------------------
-
-
-def naive_judge(state, syn_n, flags, first, answer, rtt_ts) -> tuple[int, int]:
-    """D5 for one row: (rtt_ts, flags)."""
-    kept = flags & ~(sg.F_RTT_EXACT | sg.F_AMBIGUOUS | sg.F_CLOCK_ERROR)
-    if state != sg.ANSWERED or flags & sg.F_CLOCK_STEP:
-        return NONE, kept & ~sg.F_TS_ECHO
-    if answer < first:
-        return NONE, kept & ~sg.F_TS_ECHO | sg.F_CLOCK_ERROR
-    if syn_n == 1:
-        return answer - first, kept | sg.F_RTT_EXACT
-    if flags & sg.F_TS_ECHO and rtt_ts != NONE:
-        return rtt_ts, kept | sg.F_RTT_EXACT
-    return NONE, kept | sg.F_AMBIGUOUS
-
-
-judged = st.tuples(
-    st.sampled_from([sg.ANSWERED, sg.ANSWERED, sg.ANSWERED, sg.REFUSED, sg.SIMULTANEOUS, sg.SYNACK_ONLY]),
-    st.integers(1, 3),
-    st.sets(st.sampled_from([sg.F_CLOCK_STEP, sg.F_CLOCK_ERROR, sg.F_TS_ECHO, sg.F_TFO, sg.F_AMBIGUOUS])).map(sum),
-    st.integers(0, 5),
-    st.integers(0, 9),
-    st.one_of(st.just(NONE), st.integers(0, 5)),
-)
-
-
-@unhurried
-@given(st.lists(judged, max_size=6))
-def test_d5_judged_row_by_row(told):
-    rows = np.zeros(len(told), sg.HANDSHAKE)
-    for i, values in enumerate(told):
-        for name, value in zip(
-            ("state", "syn_n", "flags", "t_syn_first_ns", "t_synack_ns", "rtt_ts_ns"), values, strict=True
-        ):
-            rows[name][i] = value
-    judge(rows)
-    wanted = [naive_judge(*values) for values in told]
-    assert list(zip(rows["rtt_ts_ns"].tolist(), rows["flags"].tolist(), strict=True)) == wanted
-    again = rows.copy()
-    judge(again)
-    assert again.tolist() == rows.tolist()
