@@ -77,7 +77,7 @@ def verdict(made: dict, served: dict, sizes: dict[int, list[int]]) -> int:
         "client attempted": made["attempted"],
         "client established": made["established"],
         "server established": served["established"],
-        "attempts on the wire": made["capture"]["attempts"],
+        "attempts on the wire": made["capture"]["books"]["attempts"],
         "matched": made["matched"],
     }
     print("\n".join(f"{name:22} {number:,}" for name, number in counts.items()))
