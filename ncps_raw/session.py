@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ncps_analysis.records import Run, WireFacts
-from ncps_capture.errors import CaptureUnavailable, EnvironmentFault, FileFault, NcpsError
+from ncps_capture.errors import CaptureUnavailable, EnvironmentFault, FileFault
 from ncps_capture.segments import CaptureSpec
 
 from ncps_raw import __version__
@@ -36,6 +36,7 @@ from ncps_raw.plan import Plan
 from ncps_raw.workers import Crew, Task, WorkerResult
 
 if TYPE_CHECKING:
+    from ncps_analysis.model import RunReport
     from ncps_analysis.runfile import RunWriter
     from ncps_capture.process import CaptureProcess
 
@@ -244,7 +245,7 @@ class _Session:
         notes = [*load.notes, *(note for note in seen.notes if note not in faults)]
         if not totals[ESTABLISHED] and totals[ATTEMPTED] > totals[FAILED] + totals[NOT_STARTED]:
             self._output.say(f"no answer from {load.target} to {totals[ATTEMPTED]} connects: is it up, is it filtered?")
-        self._tell(
+        report = self._tell(
             Run(
                 role=plan.role,
                 command_line=plan.command_line,
@@ -275,22 +276,22 @@ class _Session:
                 first_errors=tuple((f.number, f.count, f.first_ns, f.last_ns) for f in board.failures()),
             )
         )
-        if plan.capture == "required" and (wire is None or wire.died is not None or wire.write_problem is not None):
+        blind = wire is None or wire.died is not None or wire.write_problem is not None
+        if plan.capture == "required" and (blind or (report.connections and not report.matched)):
             return EnvironmentFault.exit_code
         return self._exit_code(totals, bool(faults) or self._output.gone)
 
-    def _tell(self, finished: Run) -> None:
+    def _tell(self, finished: Run) -> RunReport:
         """Report, then save: a person waits for the first. The run is saved even if its report cannot be written."""
         from ncps_analysis.summary import build_report
 
         try:
-            self._output.report(build_report(finished, self._folder))
-        except NcpsError:
+            report = build_report(finished, self._folder)
+            self._output.report(report)
+        finally:
             if self._place is not None:
                 self._place.save(finished)
-            raise
-        if self._place is not None:
-            self._place.save(finished)
+        return report
 
     def _gather(self, workers: Sequence[WorkerResult]) -> tuple[tuple[str, ...], tuple[AddressPair, ...]]:
         """All spools, and one table of paths for all of them.

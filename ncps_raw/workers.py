@@ -181,11 +181,10 @@ def _work(task: Task, board: WorkerBoard, pipe: Connection) -> None:
         spool = SpoolWriter(Path(task.spool), CONNECTION) if task.spool else None
         engine = _engine(task, board, spool)
         pipe.send(("ready", None))
-        if _told_to_go(pipe, board):
-            paths = engine.run()
-            if spool is not None:
-                spool.close()
-            pipe.send(("done", paths))
+        paths = engine.run() if _told_to_go(pipe, board) else []  # stopped before the start: nothing is missing
+        if spool is not None:
+            spool.close()
+        pipe.send(("done", paths))
     except (EOFError, BrokenPipeError):
         return  # the parent is gone
     except NcpsError as error:

@@ -236,6 +236,43 @@ def sleeping(pid: int) -> bool:
     return after[0] == "Z" or before[11:13] == after[11:13]
 
 
+def test_an_interrupt_before_the_load_began_is_no_fault(port: int) -> None:
+    """Until the report of a run without connections there is a moment between the handlers and the start line."""
+    for delay_s in (0.2, 0.3, 0.4, 0.5, 0.6):
+        client = start("client", "127.0.0.1", "-p", str(port), "-r", "2", "-N", "4", "--no-capture", "--format", "json")
+        try:
+            client.wait(delay_s)
+        except subprocess.TimeoutExpired:
+            client.send_signal(signal.SIGINT)
+        code, out, err = finish(client)
+        if code == 130:  # before the program had its handlers
+            assert (out, err) == ("", "")
+            continue
+        figures = report(out)
+        assert figures["problems"] == []
+        assert figures["interrupted"] == "SIGINT"
+        assert code == (1 if figures["attempted"] else 0)  # nobody listens: what was attempted has failed
+
+
+@pytest.mark.capture
+@pytest.mark.namespaces
+def test_a_capture_asked_for_that_saw_nothing_is_no_success(port: int) -> None:
+    script = (
+        "ip link set lo up; ip link add v0 type veth peer name v1; ip link set v0 up; ip link set v1 up;"
+        f"{NCPS} server -b 127.0.0.1 -p {port} -r 1 -q > /dev/null & "
+        f"until grep -q ':{port:04X} 00000000:0000 0A' /proc/net/tcp; do :; done; "
+        f"{NCPS} client 127.0.0.1 -p {port} -r 1 -N 20 --no-reconnect --interface v0 --format json; "
+        "echo $? >&2; kill $!; wait"
+    )
+    done = subprocess.run(
+        ["unshare", "-n", "sh", "-c", script], capture_output=True, text=True, check=False, timeout=60
+    )
+    figures = report(done.stdout)
+    assert done.stderr.split() == ["3"]
+    assert figures["matched"] == 0
+    assert len(figures["problems"]) == 1
+
+
 def test_a_second_interrupt_leaves_at_once(port: int) -> None:
     """The drain waits up to a second for an exchange that never comes: the second interrupt does not."""
     with socket.create_server(("127.0.0.1", port)):
