@@ -190,10 +190,17 @@ def rtt_first_ns(rows: Handshakes) -> npt.NDArray[np.int64]:
 
 
 def path_rtt_ns(rows: Handshakes) -> npt.NDArray[np.int64]:
-    """The exact round trips only, ns (D5): ``rtt_ts`` where known, else the RTT of a single SYN, else UNKNOWN."""
+    """The network's round trips only, ns (D5): of a single SYN, or of the last SYN before A if A echoes that one.
+
+    A that echoes an earlier SYN although a later one was sent may be the server's own repeat of a lost SYN-ACK, which
+    carries the first SYN's timestamp: ``rtt_ts`` then holds the server's timer. UNKNOWN for these and all others.
+    """
     single = np.where(rows["syn_n"] == 1, rtt_first_ns(rows), UNKNOWN)
     bad = (rows["flags"] & (F_CLOCK_STEP | F_CLOCK_ERROR)) != 0
-    return np.where(bad, UNKNOWN, np.where(rows["rtt_ts_ns"] != UNKNOWN, rows["rtt_ts_ns"], single))
+    told = rows["rtt_ts_ns"] != UNKNOWN
+    from_last = np.where(told, rows["t_synack_ns"] - np.where(told, rows["t_syn_before_ns"], 0), UNKNOWN)
+    path = np.where(told & (rows["rtt_ts_ns"] == from_last), rows["rtt_ts_ns"], np.where(told, UNKNOWN, single))
+    return np.where(bad, UNKNOWN, path)
 
 
 def synack_to_ack_ns(rows: Handshakes) -> npt.NDArray[np.int64]:

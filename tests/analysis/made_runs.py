@@ -151,6 +151,7 @@ def repeat_syn(records: np.ndarray, handshakes: np.ndarray, which, times: int = 
         handshakes["rtt_ts_ns"][i] = handshakes["t_synack_ns"][i] - handshakes["t_syn_first_ns"][i]
         handshakes["t_synack_ns"][i] += times * S
         handshakes["t_syn_last_ns"][i] += times * S
+        handshakes["t_syn_before_ns"][i] += times * S
         handshakes["syn_n"][i] += times
         handshakes["retrans_timeout"][i] = times
 

@@ -33,6 +33,7 @@ def rows_of(told: list[tuple]) -> sg.Handshakes:
     for i, values in enumerate(told):
         for name, value in zip(FIELDS, values, strict=True):
             rows[name][i] = value
+    rows["t_syn_before_ns"] = rows["t_syn_first_ns"]
     return rows
 
 
@@ -47,7 +48,7 @@ def naive_path(state, syn_n, flags, first, answer, rtt_ts):
     if flags & (sg.F_CLOCK_STEP | sg.F_CLOCK_ERROR):
         return NONE
     if rtt_ts != NONE:
-        return rtt_ts
+        return rtt_ts if answer - first == rtt_ts else NONE  # ``rows_of``: the first SYN is the last before the answer
     return naive_first(state, syn_n, flags, first, answer, rtt_ts) if syn_n == 1 else NONE
 
 

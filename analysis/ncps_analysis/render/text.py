@@ -229,7 +229,7 @@ def _legend(report: RunReport) -> Iterator[str]:
         yield from _wrap("SYN-RTT", "SYN-ACK to ACK on the wire, repeats of the SYN-ACK included")
     elif report.rtt_source == WIRE:
         yield from _wrap("SYN-RTT", "first SYN to first SYN-ACK on the wire, time-outs included")
-        yield from _wrap("path RTT", "SYN-ACK minus the very SYN it answers, where that is certain")
+        yield from _wrap("path RTT", "SYN-ACK minus the SYN it answers, where that is certain")
     if report.answer_us.n:
         yield from _wrap("SYN answer", "SYN to SYN-ACK captured here: this machine's own time to answer")
     if report.rtt_source == KERNEL and report.role == "server":
@@ -239,7 +239,7 @@ def _legend(report: RunReport) -> Iterator[str]:
         if report.kernel_replaced:
             yield from _wrap("*", f"{report.kernel_replaced:,} with repeated SYNs, where connect time stands in")
     elif report.kernel_rtt_us.n:
-        yield from _wrap("tcpi_rtt", "the kernel's estimate of one round trip, blind to time-outs")
+        yield from _wrap("tcpi_rtt", "the kernel's estimate of one round trip, blind to lost SYNs")
     if report.connect_us.n:
         yield from _wrap("connect", "connect() called until the program knew it was established")
     before, after = report.overhead_before_us, report.overhead_after_us
