@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from ncps_analysis.offset import one_clock
 from ncps_analysis.records import Run, WireFacts
 from ncps_analysis.runfile import load_run
 from ncps_analysis.summary import build_report, clock_offset
@@ -65,11 +64,11 @@ def with_capture(run: Run, pcap: str, folder: str, say: Callable[[str], None]) -
     """
     wire = read_capture(pcap, folder, say)
     joined = replace(run, wire=replace(wire, vantage=run.role), capture_problem=None)
-    offset = clock_offset(joined)
+    offset, one_clock = clock_offset(joined)
     if offset is None:
         note = f"the offset of the clock of {pcap} cannot be told from these connections: it is taken for this run's"
         return replace(joined, notes=(*run.notes, note))
-    if one_clock(offset, run.role):
+    if one_clock:
         return joined
     return replace(joined, wire=replace(wire, vantage=run.role, offset=offset))
 

@@ -14,9 +14,10 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from ncps_capture.segments import UNKNOWN, Handshakes
 
-from ncps_analysis.join import SLACK_NS, UNMATCHED, Tuples, nearest, tuple_ids
-from ncps_analysis.records import ClockOffset, ClockPairs
+from ncps_analysis.join import SLACK_NS, UNMATCHED, Tuples, Words, match, nearest, tuple_ids
+from ncps_analysis.records import ClockOffset, ClockPairs, Connections
 
 Ints = npt.NDArray[np.int64]
 
@@ -32,6 +33,11 @@ MOST_PEAKS: Final = 6
 NEAR_NS: Final = 500_000
 """A client calls connect() and within this its SYN is on the wire, in the median: then one clock stamped both."""
 ACCEPT_NS: Final = 1_000_000_000  # a server's accept() returns at most this long after the SYN, in the median
+READING_NS: Final = 5_000
+"""How far one clock's stamps of packets and of calls may contradict each other: cut to 1 us, and two clocks read."""
+INSIDE_SHARE: Final = (
+    0.95  # of handshakes lie within their connect by one clock; the rest are stragglers of the pairing
+)
 
 
 def estimate(mine: Tuples, start_ns: Ints, theirs: Tuples, first_syn_ns: Ints) -> ClockOffset | None:
@@ -70,14 +76,42 @@ def slack_ns(offset: ClockOffset) -> int:
     return 3 * (offset.high_ns - offset.low_ns)
 
 
-def one_clock(offset: ClockOffset, role: str) -> bool:
-    """Whether ``offset`` is what one clock would show: no SYN before its connect(), and all of them soon after it.
+def one_clock(
+    offset: ClockOffset, records: Connections, handshakes: Handshakes, paths: Words, role: str, clock: ClockPairs
+) -> bool:
+    """Whether the records and the handshakes show one clock, so that times of one may be taken from the other's.
 
-    A server learns of a connection after its SYN, by a round trip and its own delay.
+    ``records`` in the client's monotonic times, which ``clock`` leads to its realtime; ``paths`` as for ``join.match``.
+    A median offset near zero alone does not tell: on loopback a whole connect is shorter than clocks differ. By one
+    clock (nearly) every handshake also lies between connect() and established (a server's before accept), and none
+    of those that the offset finds is lost without it.
     """
-    if role == "server":
-        return offset.high_ns <= SLACK_NS and offset.offset_ns >= -ACCEPT_NS
-    return offset.low_ns >= -SLACK_NS and offset.offset_ns <= NEAR_NS
+    near = -ACCEPT_NS <= offset.offset_ns <= SLACK_NS if role == "server" else -SLACK_NS <= offset.offset_ns <= NEAR_NS
+    if not near:
+        return False
+    here = timed(records, clock)
+    slack = SLACK_NS + clock.step_ns()
+    by_one = match(here, handshakes, paths, role, slack)
+    by_two = match(timed(records, shifted(clock, offset)), handshakes, paths, role, slack)
+    if np.count_nonzero(by_one != UNMATCHED) < np.count_nonzero(by_two != UNMATCHED):
+        return False
+    # Paired by the offset: paired without it, only such could be asked as lie near their window already.
+    pair = np.where(by_two != UNMATCHED, by_two, by_one)
+    at = np.flatnonzero((pair != UNMATCHED) & (here["connected_ns"] != UNKNOWN))
+    mine, theirs = here[at], handshakes[pair[at]]
+    last = np.where(theirs["t_synack_ns"] != UNKNOWN, theirs["t_synack_ns"], theirs["t_syn_first_ns"])
+    inside = last <= mine["connected_ns"] + READING_NS
+    if role != "server":
+        inside &= theirs["t_syn_first_ns"] >= mine["start_ns"] - READING_NS
+    return bool(np.count_nonzero(inside) >= INSIDE_SHARE * len(at))
+
+
+def timed(records: Connections, clock: ClockPairs) -> Connections:
+    """A copy of ``records`` whose times are of the clock that ``clock`` leads to."""
+    out = records.copy()
+    for name in ("start_ns", "connected_ns", "closed_ns"):
+        out[name] = clock.to_realtime(records[name])
+    return out
 
 
 class _Side:

@@ -21,7 +21,7 @@ from ncps_capture.spool import iter_spool, partition, read_spool
 from ncps_analysis.assemble import basis_of, report_of, with_attempts
 from ncps_analysis.join import Words, hash_of, path_words, tuples_of_handshakes, tuples_of_records
 from ncps_analysis.model import RunReport
-from ncps_analysis.offset import estimate
+from ncps_analysis.offset import estimate, one_clock
 from ncps_analysis.records import CONNECTION, NOT_STARTED, ClockOffset, Run
 from ncps_analysis.tally import Tally, count, count_records
 
@@ -57,10 +57,11 @@ def build_report(run: Run, scratch_dir: str, part_rows: int = PART_ROWS) -> RunR
     return report_of(replace(run, wire=replace(run.wire, books=with_attempts(run.wire.books, books))), total)
 
 
-def clock_offset(run: Run, sample_rows: int = SAMPLE_ROWS) -> ClockOffset | None:
+def clock_offset(run: Run, sample_rows: int = SAMPLE_ROWS) -> tuple[ClockOffset | None, bool]:
     """How far the clock of ``run.wire`` is ahead of the run's own, as ``offset.estimate`` says; None if it cannot.
 
-    From all rows of about so many that memory bears them: every m-th four-tuple, with all its uses on both sides.
+    And whether the two are one clock (``offset.one_clock``), so that no offset is needed. From all rows of about so
+    many that memory bears them: every m-th four-tuple, with all its uses on both sides.
     """
     assert run.wire is not None
     paths, mine, theirs = path_words(run.paths), run.connection_files, run.wire.handshake_files
@@ -69,12 +70,13 @@ def clock_offset(run: Run, sample_rows: int = SAMPLE_ROWS) -> ClockOffset | None
     seen = _sample(theirs, HANDSHAKE, lambda rows: hash_of(tuples_of_handshakes(rows)), every)
     attempts = merge_rows(seen)
     started = records[records["outcome"] != NOT_STARTED]
-    return estimate(
+    offset = estimate(
         tuples_of_records(started, paths, run.role),
         run.clock.to_realtime(started["start_ns"]),
         tuples_of_handshakes(attempts),
         attempts["t_syn_first_ns"].astype(np.int64),
     )
+    return offset, offset is not None and one_clock(offset, started, attempts, paths, run.role, run.clock)
 
 
 def _sample(files: Sequence[str], dtype: np.dtype[Any], key: Callable[[Rows], Words], every: int) -> Rows:

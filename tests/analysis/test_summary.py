@@ -135,7 +135,8 @@ def test_a_capture_by_another_clock_is_joined_all_the_same(tmp_path, shift_ns, s
     made = lossy(2000)
     here = build_report(on_disk(made, tmp_path), str(tmp_path))
     run = on_disk(elsewhere(made, shift_ns), tmp_path, 3)
-    offset = clock_offset(run, sample_rows)
+    offset, one_clock = clock_offset(run, sample_rows)
+    assert one_clock is (shift_ns == 0)
     assert offset is not None
     assert (offset.offset_ns, offset.low_ns, offset.high_ns) == (shift_ns + 5_000,) * 3
     assert (offset.n == 2000) if sample_rows > 2000 else (200 < offset.n < 400)
@@ -158,7 +159,7 @@ def test_without_the_offset_nothing_is_found(tmp_path):
 def test_a_capture_of_other_connections_has_no_offset(tmp_path):
     made = elsewhere(lossy(100), 0)
     made.handshakes["dport"] = 9
-    assert clock_offset(on_disk(made, tmp_path)) is None
+    assert clock_offset(on_disk(made, tmp_path)) == (None, False)
 
 
 def test_a_servers_run_is_joined_with_a_far_capture_too(tmp_path):
@@ -167,7 +168,7 @@ def test_a_servers_run_is_joined_with_a_far_capture_too(tmp_path):
     records["start_ns"] = records["connected_ns"] = records["connected_ns"] + np.arange(500) % 50 * 1_000
     made = finish(records, handshakes, role="server", paths=(("127.0.0.2", "127.0.0.1"),), wire={"dropped": None})
     run = on_disk(elsewhere(made, -7 * S), tmp_path)
-    offset = clock_offset(run)
+    offset, _ = clock_offset(run)
     report = build_report(replace(run, wire=replace(run.wire, offset=offset)), str(tmp_path))
     assert (report.matched, report.answer_us.n, report.problems) == (500, 500, ())
 
@@ -177,7 +178,7 @@ def test_a_capture_nearer_to_the_server_is_named(tmp_path):
     records["kernel_rtt_us"] += 20_000
     records["connected_ns"] += 20_000_000
     run = on_disk(elsewhere(finish(records, handshakes), S), tmp_path)
-    report = build_report(replace(run, wire=replace(run.wire, offset=clock_offset(run))), str(tmp_path))
+    report = build_report(replace(run, wire=replace(run.wire, offset=clock_offset(run)[0])), str(tmp_path))
     assert len(report.problems) == 1
     assert "SYN to SYN-ACK took 24 us in far.pcap, the round trip 20,027 us" in report.problems[0]
 
