@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict
@@ -29,6 +31,8 @@ from ncps_raw.lab.network import Network
 
 _ANSWER_S: Final = 30.0
 _END_S: Final = 10.0
+_LEAVE_S: Final = 3.0
+"""So long programs have to leave by themselves when the lab ends."""
 
 
 class End:
@@ -74,17 +78,30 @@ class End:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
-    def end_all(self) -> None:
-        """End the programs started here and wait for them."""
-        for process in self._running:
-            if process.poll() is None:
-                process.kill()
-        for process in self._running:
-            process.wait()
-            for pipe in (process.stdin, process.stdout, process.stderr):
-                if pipe is not None:
-                    with suppress(OSError):
-                        pipe.close()
+    def ask_to_end(self) -> None:
+        """Ask the programs started here to end: SIGTERM, so that they remove what is theirs alone."""
+        asked = [process for process in self._running if process.poll() is None]
+        for process in asked:
+            process.terminate()
+        if asked:
+            self.signal(signal.SIGCONT)  # one that is stopped hears nothing
+
+    def end_all(self, deadline: float) -> None:
+        """Wait for the programs started here until ``time.monotonic()`` is ``deadline``, then end them."""
+        try:
+            for process in self._running:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(max(0.0, deadline - time.monotonic()))
+        finally:
+            for process in self._running:
+                if process.poll() is None:
+                    process.kill()
+            for process in self._running:
+                process.wait()
+                for pipe in (process.stdin, process.stdout, process.stderr):
+                    if pipe is not None:
+                        with suppress(OSError):
+                            pipe.close()
 
 
 class RelayHandle:
@@ -217,10 +234,16 @@ class Lab:
         self.close()
 
     def close(self) -> None:
-        """End all programs of the lab, stop the relay, remove everything. Counters and log stay readable."""
+        """End all programs of the lab, stop the relay, remove everything. Counters and log stay readable.
+
+        Programs are asked first (SIGTERM), and killed if they have not left a little later.
+        """
         try:
             for end in (self.a, self.b):
-                end.end_all()
+                end.ask_to_end()
+            deadline = time.monotonic() + _LEAVE_S
+            for end in (self.a, self.b):
+                end.end_all(deadline)
         finally:
             self.relay.stop()
             # Nothing to do unless the relay was killed.

@@ -6,12 +6,16 @@ what the relay counted meet only afterwards, in the figures the expectations nam
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final
@@ -27,6 +31,7 @@ _PORT: Final = "10001"
 _PATIENCE_S: Final = 60.0
 _LOOK_S: Final = 0.02
 _ASK_S: Final = 0.1
+_NOT_BEGUN: Final = "the scenario was stopped before a connection was made"
 _PIPES: Final[dict[str, Any]] = {
     "stdout": subprocess.PIPE,
     "stderr": subprocess.PIPE,
@@ -36,6 +41,10 @@ _PIPES: Final[dict[str, Any]] = {
 
 TRUSTWORTHY: Final = (Expectation("lost_by_devices", "=", "0"), Expectation("unwritten", "=", "0"))
 """Expected of every scenario: nothing was lost beside the rules, or the relay's counts would not be the truth."""
+
+
+class NotBegun(EnvironmentFault):
+    """A scenario was stopped before its client sent a SYN: there is nothing to report."""
 
 
 @dataclass(frozen=True)
@@ -64,22 +73,31 @@ def scenarios() -> list[Scenario]:
 def play(scenario: Scenario, program: Sequence[str] = PROGRAM, stopped: Callable[[], bool] = lambda: False) -> Outcome:
     """Play a scenario with ``program`` as ``ncps``. EnvironmentFault where no lab can be made or a program fails.
 
-    The client is interrupted once ``stopped`` says so, and what it reports then is the outcome. Both programs are in
+    The client is interrupted once ``stopped`` says so, and what it reports then is the outcome; NotBegun if it cannot
+    report because it never sent a SYN. Both programs are in
     groups of their own: a Ctrl-C at the terminal reaches the client by that way alone, and not twice.
     """
     offset_ns = time.time_ns() - time.monotonic_ns()
-    with Lab(scenario.network, scenario.sysctls_a, scenario.sysctls_b) as lab:
+    with _own_folder() as folder, Lab(scenario.network, scenario.sysctls_a, scenario.sysctls_b) as lab:
+        popen = {**_PIPES, "env": {**os.environ, "TMPDIR": folder}}
         address = lab.b.ipv4 if scenario.ip == 4 else lab.b.ipv6
         command = [*program, "server", "--bind", address, "--port", _PORT, "--format", "json", *scenario.server]
-        server = lab.b.run(command, **_PIPES)
+        server = lab.b.run(command, **popen)
         _wait_listening(server)
+        if stopped():
+            raise NotBegun(_NOT_BEGUN)
         if scenario.server_stopped_ns:
             lab.b.signal(signal.SIGSTOP)
         command = [*program, "client", address, "--port", _PORT, "--capture", "--format", "json", *scenario.client]
-        client = lab.a.run(command, **_PIPES)
+        client = lab.a.run(command, **popen)
         if scenario.server_stopped_ns:
             _go_on_later(lab, client, scenario.server_stopped_ns)
-        report, remarks = _result(client, "client", stopped)
+        try:
+            report, remarks = _result(client, "client", stopped)
+        except EnvironmentFault:
+            if stopped() and not lab.relay.counters().get("read.syn"):  # interrupted before it could hear of it
+                raise NotBegun(_NOT_BEGUN) from None
+            raise
         server.send_signal(signal.SIGTERM)
         server_report, _ = _result(server, "server")
         lost = lab.a.device_losses() + lab.b.device_losses()
@@ -99,6 +117,20 @@ def play(scenario: Scenario, program: Sequence[str] = PROGRAM, stopped: Callable
         "clock_moved_us": (time.time_ns() - time.monotonic_ns() - offset_ns) // 1000,
     }
     return Outcome(tuple(judge(TRUSTWORTHY + scenario.expect, figures)), figures, remarks)
+
+
+@contextlib.contextmanager
+def _own_folder() -> Iterator[str]:
+    """A folder for the temporary files of both programs: what one that is killed leaves behind goes with it."""
+    folder = tempfile.mkdtemp(prefix="ncps-lab-")
+    try:
+        yield folder
+    finally:
+        try:
+            shutil.rmtree(folder, ignore_errors=True)
+        except BaseException:  # an interrupt in the middle of it
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
 
 
 def _wait_listening(server: subprocess.Popen[str]) -> None:

@@ -145,7 +145,25 @@ def test_programs_run_at_their_end_with_its_sysctls_and_end_with_the_lab() -> No
         os.kill(other.pid, signal.SIGUSR1)
         assert other.wait() == -signal.SIGUSR1
         assert one.poll() is None
-    assert one.returncode == -signal.SIGKILL
+    assert one.returncode == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, None])
+def test_programs_may_leave_in_order_and_are_killed_if_they_do_not(
+    number: signal.Signals | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orderly = "import signal, sys; signal.signal(15, lambda *_: sys.exit(7)); print(flush=True); signal.pause()"
+    deaf = "import signal; signal.signal(15, signal.SIG_IGN); print(flush=True); signal.pause()"
+    monkeypatch.setattr("ncps_raw.lab.lab._LEAVE_S", PATIENCE_S if number else 1.0)
+    with Lab(Network()) as lab:
+        codes = [orderly] if number else [orderly, deaf]
+        programs = [lab.a.run([sys.executable, "-c", code], stdout=subprocess.PIPE) for code in codes]
+        for program in programs:
+            assert program.stdout is not None
+            program.stdout.readline()
+            if number:
+                program.send_signal(number)
+    assert [program.returncode for program in programs] == [7, -signal.SIGKILL][: len(programs)]
 
 
 def test_a_signal_reaches_whatever_runs_at_an_end() -> None:

@@ -2,14 +2,15 @@
 
 import re
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 from ncps_capture.errors import EnvironmentFault
 
 from ncps_raw.lab.network import RULE_ACTIONS
-from ncps_raw.lab.scenario import read_scenario
-from ncps_raw.lab.stage import Outcome, Verdict, play, scenarios
+from ncps_raw.lab.scenario import Verdict, read_scenario
+from ncps_raw.lab.stage import NotBegun, Outcome, play, scenarios
 
 
 def test_every_file_is_a_scenario_and_says_what_it_is_about(root: Path) -> None:
@@ -95,3 +96,47 @@ def test_a_stopped_scenario_reports_what_its_client_did_until_then(tmp_path: Pat
     outcome = play(scenario, (sys.executable, "-c", PATIENT), ready.exists)
     assert outcome.failures() == ""
     assert outcome.figures["interrupted"] == "SIGINT"
+
+
+# Stands for ``ncps`` with a temporary folder at each end. The server removes its own if it may leave in order and tells
+# where it was; the client is killed by an interrupt, before it could handle one.
+MESSY = """
+import os, signal, sys, tempfile
+folder = tempfile.mkdtemp()
+if sys.argv[1] == "server":
+    def leave(*_):
+        os.rmdir(folder)
+        with open(sys.argv[-1], "w") as file:
+            file.write(folder)
+        sys.exit()
+    signal.signal(signal.SIGTERM, leave)
+    print("ncps: listening", file=sys.stderr, flush=True)
+    signal.pause()
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+open(sys.argv[-1], "w").close()
+signal.pause()
+"""
+
+
+@pytest.mark.namespaces
+def test_a_client_interrupted_too_early_has_not_begun_and_its_server_leaves_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(own))
+    ready, told = tmp_path / "ready", tmp_path / "told"
+    scenario = read_scenario("made", f"server = '{told}'\nclient = '{ready}'\n[expect]\nfailed = 0")
+    with pytest.raises(NotBegun):
+        play(scenario, (sys.executable, "-c", MESSY), ready.exists)
+    assert Path(told.read_text(encoding="utf-8")).parent.parent == own
+    assert list(own.iterdir()) == []
+
+
+@pytest.mark.namespaces
+def test_a_scenario_stopped_before_its_client_starts_none(tmp_path: Path) -> None:
+    ready, told = tmp_path / "ready", tmp_path / "told"
+    scenario = read_scenario("made", f"server = '{told}'\nclient = '{ready}'\n[expect]\nfailed = 0")
+    with pytest.raises(NotBegun):
+        play(scenario, (sys.executable, "-c", MESSY), lambda: True)
+    assert (told.exists(), ready.exists()) == (True, False)
