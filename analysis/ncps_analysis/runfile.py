@@ -3,7 +3,8 @@
 It must not know what a report says. The one idea: what a report is a function of, a ``Run`` and its spools, goes into
 an ordinary zip archive: ``run.json`` (every field by its name, with the format's number) and the spools as they are,
 ``connections-N.spool`` and ``handshakes-N.spool``, whose headers name their columns. Any program can open it, nothing
-in it is ever executed, and no name in it is ever used as a path. Spools are copied through, never held in memory.
+in it is ever executed, and no name in it is ever used as a path. Spools are copied through, never held in memory;
+``run.json`` has the bytes and rows of each, so that nothing is unpacked but what was saved.
 
 A file appears under its name only when it is whole: it is written beside it and put in its place at the end.
 """
@@ -22,7 +23,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, NoReturn, Self
+from typing import Any, Final, NamedTuple, NoReturn, Self
 
 import numpy as np
 from ncps_capture.errors import FileFault, UsageError
@@ -33,11 +34,13 @@ from ncps_analysis.join import path_words
 from ncps_analysis.records import CONNECTION, Run
 
 FORMAT: Final = "ncps run"
-VERSION: Final = 1
+VERSION: Final = 2
 FACTS: Final = "run.json"
 MOST_FACTS_BYTES: Final = 1 << 30  # a row a second for some years: more is no run but an attempt on memory
 MOST_FILES: Final = 65_536
 _INT64: Final = 1 << 63
+_PIECE_BYTES: Final = 1 << 20
+_MOST_HEADER_BYTES: Final = 1 << 12
 _DAMAGED: Final = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedError, RuntimeError, ValueError)
 
 
@@ -68,12 +71,14 @@ class RunWriter:
     def save(self, run: Run) -> None:
         """Write ``run`` and its spools and put the file in its place. FileFault if the disk cannot take it."""
         try:
-            with zipfile.ZipFile(
-                self._file, "w", zipfile.ZIP_DEFLATED, compresslevel=1, strict_timestamps=False
-            ) as archive:
-                archive.writestr(FACTS, json.dumps(_facts(run), allow_nan=False, separators=(",", ":")))
-                for name, path in _members(run):
-                    archive.write(path, name)
+            connections = [_measured(path, CONNECTION) for path in run.connection_files]
+            handshakes = [_measured(path, HANDSHAKE) for path in (run.wire.handshake_files if run.wire else ())]
+            facts = json.dumps(_facts(run, connections, handshakes), allow_nan=False, separators=(",", ":"))
+            with zipfile.ZipFile(self._file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+                archive.writestr(FACTS, facts)
+                for kind, spools in (("connections", connections), ("handshakes", handshakes)):
+                    for number, spool in enumerate(spools):
+                        _pack(archive, f"{kind}-{number}.spool", spool)
             self._file.close()
             os.replace(self._part, self._real)  # noqa: PTH105 - both are the same
         except (OSError, ValueError) as error:  # zipfile may hide the first behind a complaint of its own
@@ -99,21 +104,38 @@ class RunWriter:
         raise FileFault(f"cannot write {self._path}: {why}") from None
 
 
-def _members(run: Run) -> Iterator[tuple[str, str]]:
-    """Name in the archive and path of each spool."""
-    for number, path in enumerate(run.connection_files):
-        yield f"connections-{number}.spool", path
-    for number, path in enumerate(run.wire.handshake_files if run.wire is not None else ()):
-        yield f"handshakes-{number}.spool", path
+class _Spool(NamedTuple):
+    path: str
+    bytes: int  # of its header and whole rows
+    rows: int
+
+    def facts(self) -> dict[str, int]:
+        return {"bytes": self.bytes, "rows": self.rows}
 
 
-def _facts(run: Run) -> dict[str, Any]:
-    """``run`` as JSON: fields by name, arrays as lists, spools as how many there are."""
+def _measured(path: str, dtype: np.dtype[Any]) -> _Spool:
+    """A spool without the piece of a row that a killed worker may have left at its end."""
+    with Path(path).open("rb") as file:
+        start = len(file.readline()) + len(file.readline())
+        rows = (file.seek(0, os.SEEK_END) - start) // dtype.itemsize
+    return _Spool(path, start + rows * dtype.itemsize, rows)
+
+
+def _pack(archive: zipfile.ZipFile, name: str, spool: _Spool) -> None:
+    with Path(spool.path).open("rb") as file, archive.open(name, "w", force_zip64=True) as packed:
+        left = spool.bytes
+        while left and (piece := file.read(min(left, _PIECE_BYTES))):
+            packed.write(piece)
+            left -= len(piece)
+
+
+def _facts(run: Run, connections: list[_Spool], handshakes: list[_Spool]) -> dict[str, Any]:
+    """``run`` as JSON: fields by name, arrays as lists, spools as their bytes and rows."""
     facts = asdict(run)
     facts["clock"] = {name: values.tolist() for name, values in facts["clock"].items()}
-    facts["connection_files"] = len(run.connection_files)
+    facts["connection_files"] = [spool.facts() for spool in connections]
     if run.wire is not None:
-        facts["wire"]["handshake_files"] = len(run.wire.handshake_files)
+        facts["wire"]["handshake_files"] = [spool.facts() for spool in handshakes]
     return {"format": FORMAT, "version": VERSION, "run": facts}
 
 
@@ -132,17 +154,22 @@ def load_run(path: str | Path, scratch_dir: str) -> Run:
     path = Path(path)
     with _opened(path) as archive:
         facts = _read_facts(archive, path)
-        needed = sum(member.file_size for member in archive.infolist())
-        if needed > shutil.disk_usage(scratch_dir).free:
-            raise FileFault(f"cannot unpack {path}: it needs {needed} bytes in {scratch_dir}; set TMPDIR to more room")
+        packed: list[tuple[_Spool, np.dtype[Any]]] = []
         for holder, field, kind, dtype in (
             (facts, "connection_files", "connections", CONNECTION),
             (facts.get("wire"), "handshake_files", "handshakes", HANDSHAKE),
         ):
             if isinstance(holder, dict):
-                holder[field] = _spools(archive, holder.get(field), kind, dtype, scratch_dir, path)
+                spools = _promised(archive, holder.get(field), kind, dtype, scratch_dir)
+                packed += ((spool, dtype) for spool in spools)
+                holder[field] = [spool.path for spool in spools]
         run: Run = _value(Run, facts, "run")
         _check(run)
+        needed = sum(spool.bytes for spool, _ in packed)
+        if needed > shutil.disk_usage(scratch_dir).free:
+            raise FileFault(f"cannot unpack {path}: it needs {needed} bytes in {scratch_dir}; set TMPDIR to more room")
+        for spool, dtype in packed:
+            _unpack(archive, spool, dtype, path)
         return run
 
 
@@ -169,9 +196,11 @@ def _read_facts(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
     foreign = FileFault(f"cannot read {path}: it is not a run saved with --run")
     if FACTS not in archive.namelist():
         raise foreign
+    _plainly_packed(archive.getinfo(FACTS))
     if archive.getinfo(FACTS).file_size > MOST_FACTS_BYTES:
         raise _WrongError(f"{FACTS} is larger than any run's")
-    content = json.loads(archive.read(FACTS))
+    with archive.open(FACTS) as packed:
+        content = json.loads(packed.read(archive.getinfo(FACTS).file_size + 1))
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise foreign
     if content.get("version") != VERSION:
@@ -185,30 +214,52 @@ def _read_facts(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
     return facts
 
 
-def _spools(
-    archive: zipfile.ZipFile, count: Any, kind: str, dtype: np.dtype[Any], scratch_dir: str, path: Path
-) -> list[str]:
-    """Unpack the ``count`` spools of a kind; the paths they have now."""
-    if type(count) is not int or not 0 <= count <= MOST_FILES:
-        raise _WrongError(f"the number of its spools of {kind} is {str(count)[:40]!r}")
-    unpacked = [_unpack(archive, f"{kind}-{number}.spool", scratch_dir, path) for number in range(count)]
-    for spool in unpacked:
-        try:
-            read_spool(spool, dtype)
-        except FileFault as error:
-            raise FileFault(str(error).replace(spool, f"{path} ({Path(spool).name})")) from None
-    return unpacked
+def _plainly_packed(member: zipfile.ZipInfo) -> None:
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise _WrongError(f"{member.filename} is packed in a way that no run is")
 
 
-def _unpack(archive: zipfile.ZipFile, name: str, scratch_dir: str, path: Path) -> str:
-    target = Path(scratch_dir, name)
+def _promised(
+    archive: zipfile.ZipFile, promises: Any, kind: str, dtype: np.dtype[Any], scratch_dir: str
+) -> list[_Spool]:
+    """The spools of a kind, where they will be unpacked; ``_WrongError`` if the archive has others than were saved."""
+    if not isinstance(promises, list) or len(promises) > MOST_FILES:
+        raise _WrongError(f"the list of its spools of {kind} is {str(promises)[:40]!r}")
+    spools = []
+    for number, promise in enumerate(promises):
+        name = f"{kind}-{number}.spool"
+        if not isinstance(promise, dict) or set(promise) != {"bytes", "rows"}:
+            raise _WrongError(f"the size of {name} is {str(promise)[:40]!r}")
+        size, rows = (_value(int, promise[key], f"the {key} of {name}") for key in ("bytes", "rows"))
+        member = archive.getinfo(name)
+        _plainly_packed(member)
+        if member.file_size != size:
+            raise _WrongError(f"{name} has {member.file_size} bytes, and had {size} when it was saved")
+        if rows < 0 or not 0 < size - rows * dtype.itemsize <= _MOST_HEADER_BYTES:
+            raise _WrongError(f"{name} has {size} bytes, which are not {rows} rows")
+        spools.append(_Spool(str(Path(scratch_dir, name)), size, rows))
+    return spools
+
+
+def _unpack(archive: zipfile.ZipFile, spool: _Spool, dtype: np.dtype[Any], path: Path) -> None:
+    """Unpack no more than was promised, and see that it is that."""
+    name, left = Path(spool.path).name, spool.bytes
     with archive.open(name) as packed:
         try:
-            with target.open("xb") as file:
-                shutil.copyfileobj(packed, file, 1 << 20)
+            with Path(spool.path).open("xb") as file:
+                while piece := packed.read(_PIECE_BYTES):  # up to its end, where its checksum is compared
+                    file.write(piece)
+                    left -= len(piece)
         except OSError as error:
             raise FileFault(f"cannot unpack {path}: {_reason(error)}; set TMPDIR to a folder with room") from None
-    return str(target)
+    if left:
+        raise _WrongError(f"{name} has {spool.bytes - left} bytes, and had {spool.bytes} when it was saved")
+    try:
+        read_spool(spool.path, dtype)  # its header
+    except FileFault as error:
+        raise FileFault(str(error).replace(spool.path, f"{path} ({name})")) from None
+    if _measured(spool.path, dtype) != spool:
+        raise _WrongError(f"{name} has {spool.bytes} bytes, which are not {spool.rows} rows")
 
 
 def _value(kind: Any, value: Any, where: str) -> Any:

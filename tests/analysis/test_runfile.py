@@ -118,15 +118,16 @@ def test_any_program_can_read_it(folder: Path, tmp_path: Path) -> None:
         assert archive.testzip() is None
         assert archive.namelist()[0] == "run.json"
         facts = json.loads(archive.read("run.json"))
-        assert (facts["format"], facts["version"]) == ("ncps run", 1)
+        assert (facts["format"], facts["version"]) == ("ncps run", 2)
         assert facts["run"]["target"] == "127.0.0.2"
         found = 0
-        for number in range(facts["run"]["connection_files"]):
+        for number, promise in enumerate(facts["run"]["connection_files"]):
             content = archive.read(f"connections-{number}.spool")
             magic, columns, body = content.split(b"\n", 2)
             assert magic == b"ncps spool 1"
             assert json.loads(columns)[0] == ["start_ns", "<i8"]
-            found += len(body) // CONNECTION.itemsize
+            assert promise == {"bytes": len(content), "rows": len(body) // CONNECTION.itemsize}
+            found += promise["rows"]
     assert found == 100
 
 
@@ -258,7 +259,7 @@ def drop(*keys):
     ("change", "message"),
     [
         (put("format", value="another"), ": it is not a run saved with --run"),
-        (put("version", value=2), ": it has format 2, this program reads 1; use the version of ncps that saved it"),
+        (put("version", value=1), ": it has format 1, this program reads 2; use the version of ncps that saved it"),
         (drop("run"), ": it is damaged: run.json has no run"),
         (lambda facts: "{", ": it is damaged: "),
         (lambda facts: "[]", ": it is not a run saved with --run"),
@@ -277,10 +278,17 @@ def drop(*keys):
         (put("run", "wire", "surprise", value=1), ": it is damaged: run.wire has an unknown field, 'surprise'"),
         (put("run", "wire", value=[]), ": it is damaged: run.wire is no record"),
         (drop("run", "target"), ": it is damaged: run.target is missing"),
-        (put("run", "connection_files", value=3), ": it is damaged: "),
-        (put("run", "connection_files", value=-1), ": it is damaged: the number of its spools of connections is '-1'"),
-        (put("run", "connection_files", value=["/etc/passwd"]), ": it is damaged: the number of its spools"),
-        (put("run", "wire", "handshake_files", value=10**9), ": it is damaged: the number of its spools of handshakes"),
+        (put("run", "connection_files", value=3), ": it is damaged: the list of its spools of connections is '3'"),
+        (
+            put("run", "connection_files", value=[{"bytes": 1, "rows": 1}] * 3),
+            ": it is damaged: connections-0.spool has",
+        ),
+        (put("run", "connection_files", value=["/etc/passwd"]), ": it is damaged: the size of connections-0.spool is"),
+        (put("run", "wire", "handshake_files", value=[{}]), ": it is damaged: the size of handshakes-0.spool is '{}'"),
+        (
+            put("run", "wire", "handshake_files", value=[{}] * 65_537),
+            ": it is damaged: the list of its spools of handshakes",
+        ),
     ],
 )
 def test_a_changed_run_is_refused_in_one_line(change, message: str, folder: Path, scratch: str, tmp_path: Path) -> None:
@@ -290,6 +298,115 @@ def test_a_changed_run_is_refused_in_one_line(change, message: str, folder: Path
 def test_what_later_versions_add_with_a_default_may_be_absent(folder: Path, scratch: str, tmp_path: Path) -> None:
     path = changed(spooled(clean(3), folder), tmp_path / "r.ncps", drop("run", "notes"))
     assert load_run(path, scratch).notes == ()
+
+
+class Zeros:
+    """A member's content and then a gibibyte of zeros, which take a megabyte in the archive."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+    def write(self, archive: zipfile.ZipFile, name: str) -> None:
+        with archive.open(name, "w") as member:
+            member.write(self.content)
+            for _ in range(1 << 10):
+                member.write(bytes(1 << 20))
+
+
+def rewritten(run, path: Path, name: str, change, **promise) -> Path:
+    """A saved run with one spool changed, its checksum right; ``promise`` changes what ``run.json`` says of it."""
+    saved(run, path)
+    with zipfile.ZipFile(path) as archive:
+        members = {each: archive.read(each) for each in archive.namelist()}
+    facts = json.loads(members["run.json"])
+    of_kind = facts["run"]["connection_files"] if "conn" in name else facts["run"]["wire"]["handshake_files"]
+    of_kind[0].update({key: value(of_kind[0][key]) for key, value in promise.items()})
+    members["run.json"] = json.dumps(facts).encode()
+    content = change(members.pop(name))
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for each, whole in members.items():
+            archive.writestr(each, whole)
+        if isinstance(content, Zeros):
+            content.write(archive, name)
+        else:
+            archive.writestr(name, content)
+    return path
+
+
+SPOOLS = ("connections-0.spool", "handshakes-0.spool")
+
+
+@pytest.mark.parametrize("name", SPOOLS)
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda content: content[:-7], id="cut within a row"),
+        pytest.param(lambda content: content[: len(content) // 2], id="cut in half"),
+        pytest.param(lambda content: content[: -CONNECTION.itemsize * HANDSHAKE.itemsize], id="rows missing"),
+        pytest.param(lambda content: content + bytes(CONNECTION.itemsize * HANDSHAKE.itemsize), id="rows too many"),
+        pytest.param(lambda content: b"", id="empty"),
+    ],
+)
+def test_a_spool_of_another_size_is_refused(change, name: str, folder: Path, scratch: str, tmp_path: Path) -> None:
+    """Whatever its checksum says."""
+    run = spooled(clean(1000), folder)
+    said = fault(rewritten(run, tmp_path / "r.ncps", name, change), scratch)
+    assert said.startswith(f": it is damaged: {name} has ")
+    assert said.endswith(" when it was saved")
+    assert list(Path(scratch).iterdir()) == []  # seen before anything is unpacked
+
+
+@pytest.mark.parametrize("name", SPOOLS)
+@pytest.mark.parametrize(
+    ("change", "promise"),
+    [
+        pytest.param(lambda c: c[:-7], {"bytes": lambda size: size - 7}, id="bytes agree"),
+        pytest.param(lambda c: c, {"rows": lambda rows: rows - 1}, id="fewer rows"),
+        pytest.param(lambda c: c, {"rows": lambda rows: rows + 1}, id="more rows"),
+        pytest.param(lambda c: c, {"rows": lambda rows: -rows}, id="negative"),
+        pytest.param(lambda c: c, {"rows": lambda rows: 1.5}, id="no whole number"),
+    ],
+)
+def test_rows_that_do_not_fill_the_bytes_are_refused(
+    change, promise, name: str, folder: Path, scratch: str, tmp_path: Path
+) -> None:
+    run = spooled(clean(1000), folder)
+    said = fault(rewritten(run, tmp_path / "r.ncps", name, change, **promise), scratch)
+    assert said.startswith(": it is damaged: ")
+    assert name in said
+
+
+def test_zeros_behind_the_rows_are_not_unpacked(folder: Path, scratch: str, tmp_path: Path) -> None:
+    path = rewritten(spooled(clean(100), folder), tmp_path / "r.ncps", SPOOLS[0], Zeros)
+    assert path.stat().st_size < 10 << 20
+    assert ": it is damaged: connections-0.spool has 1073" in fault(path, scratch)
+    assert list(Path(scratch).iterdir()) == []
+    content = path.read_bytes()
+    small = (len(Path(spooled(clean(100), folder).connection_files[0]).read_bytes())).to_bytes(4, "little")
+    large = ((1 << 30) + int.from_bytes(small, "little")).to_bytes(4, "little")
+    assert content.count(large) >= 1
+    path.write_bytes(content.replace(large, small))  # the archive itself lies about the size
+    assert ": it is damaged: " in fault(path, scratch)
+    assert sum(file.stat().st_size for file in Path(scratch).iterdir()) < 1 << 20
+
+
+def test_a_member_packed_in_another_way_is_refused(folder: Path, scratch: str, tmp_path: Path) -> None:
+    path = saved(spooled(clean(3), folder), tmp_path / "r.ncps")
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    assert fault(path, scratch) == ": it is damaged: run.json is packed in a way that no run is"
+
+
+def test_a_piece_of_a_row_that_a_killed_worker_left_is_not_saved(folder: Path, scratch: str, tmp_path: Path) -> None:
+    run = spooled(clean(10), folder)
+    whole = Path(run.connection_files[0]).read_bytes()
+    Path(run.connection_files[0]).write_bytes(whole + bytes(7))
+    loaded = load_run(saved(run, tmp_path / "r.ncps"), scratch)
+    assert Path(loaded.connection_files[0]).read_bytes() == whole
+    assert build_report(loaded, scratch) == build_report(run, str(folder))
 
 
 def test_rows_of_other_columns_are_refused(folder: Path, scratch: str, tmp_path: Path) -> None:
