@@ -39,6 +39,7 @@ FACTS: Final = "run.json"
 MOST_FACTS_BYTES: Final = 1 << 30  # a row a second for some years: more is no run but an attempt on memory
 MOST_FILES: Final = 65_536
 _INT64: Final = 1 << 63
+_MOST_FLOAT: Final = 1e12  # of seconds: thirty thousand years
 _PIECE_BYTES: Final = 1 << 20
 _MOST_HEADER_BYTES: Final = 1 << 12
 _DAMAGED: Final = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedError, RuntimeError, ValueError)
@@ -280,7 +281,7 @@ def _value(kind: Any, value: Any, where: str) -> Any:
         return {int(key): _value(inner[1], part, f"{where}[]") for key, part in value.items()}
     if origin is np.ndarray and isinstance(value, list):
         return np.array([_value(int, part, f"{where}[]") for part in value], np.int64)
-    if kind is float and type(value) in (int, float):
+    if kind is float and type(value) in (int, float) and -_MOST_FLOAT <= value <= _MOST_FLOAT:  # no NaN, no infinity
         return float(value)
     if kind is int and type(value) is int and -_INT64 <= value < _INT64:
         return value

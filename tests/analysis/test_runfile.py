@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_runs import Made, clean, finish, interval, lossy, rows
-from ncps_analysis.records import CONNECTION, ClockPairs, Interval
+from made_runs import EPOCH, Made, clean, finish, interval, lossy, rows
+from ncps_analysis.records import CONNECTION, ClockOffset, ClockPairs, Interval
 from ncps_analysis.runfile import RunWriter, load_run
 from ncps_analysis.summary import build_report
 from ncps_capture.errors import FileFault
@@ -293,6 +293,31 @@ def drop(*keys):
 )
 def test_a_changed_run_is_refused_in_one_line(change, message: str, folder: Path, scratch: str, tmp_path: Path) -> None:
     assert fault(changed(spooled(clean(3), folder), tmp_path / "r.ncps", change), scratch).startswith(message)
+
+
+FLOATS = {
+    "run.planned_s": lambda run: (run, "planned_s"),
+    "run.warmup_s": lambda run: (run, "warmup_s"),
+    "run.intervals[].seconds": lambda run: (run["intervals"][0], "seconds"),
+    "run.intervals[].t_s": lambda run: (run["intervals"][0], "t_s"),
+    "run.wire.offset.drift_ppm": lambda run: (run["wire"]["offset"], "drift_ppm"),
+}
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "1e999", "1e300", "1" + "0" * 400])
+@pytest.mark.parametrize("where", FLOATS)
+def test_figures_that_are_no_numbers_are_refused(
+    where: str, text: str, folder: Path, scratch: str, tmp_path: Path
+) -> None:
+    def change(facts):
+        record, key = FLOATS[where](facts["run"])
+        record[key] = "here"
+        return json.dumps(facts).replace('"here"', text)
+
+    offset = ClockOffset(offset_ns=1, low_ns=0, high_ns=2, n=3, drift_ppm=0.5, at_ns=EPOCH)
+    run = spooled(clean(3, intervals=(interval(1.0),), wire={"offset": offset}), folder)
+    said = fault(changed(run, tmp_path / "r.ncps", change), scratch)
+    assert said.startswith(f": it is damaged: {where} is '")
 
 
 def test_what_later_versions_add_with_a_default_may_be_absent(folder: Path, scratch: str, tmp_path: Path) -> None:
