@@ -107,7 +107,8 @@ def report_of(run: Run, tally: Tally) -> RunReport:
     recorded_s = run.recorded_ns / 1e9
     recorded = tally.recorded
     blind = remarks.one_direction(wire, tally) is not None
-    on_wire = recorded.wire_known > 0 and not blind
+    taken = wire is not None and not blind
+    on_wire = recorded.wire_known > 0 and taken
     # What a server's capture shows between SYN and SYN-ACK is its own answer time, not a round trip: that is SYN-ACK to
     # ACK, where the capture admits ACKs, and else the kernel's first sample.
     timed = on_wire and (not server or recorded.synack_to_ack.n > 0)
@@ -189,10 +190,10 @@ def report_of(run: Run, tally: Tally) -> RunReport:
         capture=_capture(run, wire, tally) if wire is not None else None,
         capture_problem=run.capture_problem,
         dropped_by_capture=wire.dropped if wire is not None else None,
-        matched=recorded.matched if wire is not None else None,
-        matched_share=recorded.matched / recorded.connections if wire is not None and recorded.connections else None,
+        matched=recorded.matched if taken else None,
+        matched_share=recorded.matched / recorded.connections if taken and recorded.connections else None,
         problems=tuple(remarks.problems(run, tally, recorded, attempted)),
-        notes=(*run.notes, *remarks.notes(run, recorded, rtt_source)),
+        notes=(*run.notes, *remarks.notes(run, recorded, rtt_source, blind)),
     )
 
 
@@ -308,7 +309,7 @@ def with_attempts(captured: Books, attempts: Books) -> Books:
 
 
 def identities(books: Books) -> tuple[str, ...]:
-    """The sums of definition D14 with their figures; terms of zero are left out."""
+    """The sums of definition D14 with their figures; terms of zero are left out, and sums of nothing."""
     states = {
         "answered": books.answered,
         "refused": books.refused,
@@ -323,9 +324,10 @@ def identities(books: Books) -> tuple[str, ...]:
         "fragment": books.syn_fragment,
         "too short": books.syn_too_short,
     }
-    return _identity("attempts", books.attempts, states), _identity("SYNs captured", books.syn, syns)
+    return (*_identity("attempts", books.attempts, states), *_identity("SYNs captured", books.syn, syns))
 
 
-def _identity(name: str, total: int, terms: dict[str, int]) -> str:
-    right = " + ".join(f"{term} {value:,}" for term, value in terms.items() if value) or "0"
-    return f"{name} {total:,} {'=' if total == sum(terms.values()) else '!='} {right}"
+def _identity(name: str, total: int, terms: dict[str, int]) -> Iterator[str]:
+    right = " + ".join(f"{term} {value:,}" for term, value in terms.items() if value)
+    if total or right:
+        yield f"{name} {total:,} {'=' if total == sum(terms.values()) else '!='} {right or '0'}"

@@ -132,10 +132,11 @@ def _translated(recorded: Measured, alike: int) -> bool:
 # ---- notes ---------------------------------------------------------------------------------------------------------
 
 
-def notes(run: Run, recorded: Measured, rtt_source: str) -> list[str]:
+def notes(run: Run, recorded: Measured, rtt_source: str, blind: bool = False) -> list[str]:
     """What a person should know of how the figures came about; one line each, [] if there is nothing.
 
-    ``recorded``: what was counted of the recorded connections; ``rtt_source``: of the report, a source of ``model.py``.
+    ``recorded``: what was counted of the recorded connections; ``rtt_source``: of the report, a source of ``model.py``;
+    ``blind``: nothing is taken from the capture (``one_direction``), so no word is said of its handshakes.
     """
     out = []
     if not run.recorded_ns:
@@ -145,7 +146,7 @@ def notes(run: Run, recorded: Measured, rtt_source: str) -> list[str]:
             f"{recorded.kernel_replaced:,} of {recorded.connections:,} connections had repeated SYNs, which the kernel "
             "cannot time: the application's connect time stands in for their SYN-RTT"
         )
-    return out if run.wire is None else [*out, *_how_captured(run, run.wire, recorded)]
+    return out if run.wire is None else [*out, *_how_captured(run, run.wire, Measured() if blind else recorded)]
 
 
 def _how_captured(run: Run, wire: WireFacts, recorded: Measured) -> Iterator[str]:

@@ -221,7 +221,9 @@ def test_identities_name_every_term_that_is_not_zero():
         "attempts 15,000 = answered 14,986 + refused 2 + refused by ICMP 3 + unanswered 4 + simultaneous 5",
         "SYNs captured 15 = sent 1 + duplicate 2 + malformed 3 + fragment 4 + too short 5",
     )
-    assert identities(Books()) == ("attempts 0 = 0", "SYNs captured 0 = 0")
+    assert identities(Books()) == ()
+    assert identities(Books(syn=2)) == ("SYNs captured 2 != 0",)
+    assert identities(Books(answered=3)) == ("attempts 0 != answered 3",)
 
 
 # ---- failures ---------------------------------------------------------------------------------------------------

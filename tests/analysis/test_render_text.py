@@ -5,6 +5,7 @@ import pytest
 from made_runs import MONOTONIC, PATHS, S, clean, finish, interval, lossy, never_started, none_established, rows
 from ncps_analysis.records import IO_FAILED, NO_KERNEL_RTT, ClockOffset
 from ncps_analysis.render import text
+from ncps_capture.segments import UNANSWERED, UNKNOWN, Books
 
 LONG = "ncps -c 127.0.0.2 " + " ".join(f"--option-{i} {i}" for i in range(20))
 
@@ -268,5 +269,27 @@ def test_a_far_capture_says_how_its_clock_differs():
 def test_a_saved_capture_by_this_clock_says_so():
     made = clean(1000)
     shown = text.report(made.report(wire=replace(made.run.wire, interface="", file="here.pcap")))
-    assert "its clock is that of this run" in shown
+    assert "its clock is taken for that of this run" in shown
     assert "before the SYN left" in shown
+
+
+def test_of_a_capture_of_something_else_neither_clock_nor_empty_sums_are_told():
+    records, _ = rows(10)
+    made = finish(records, rows(0)[1], wire={"interface": "", "file": "other.pcap", "dropped": None})
+    shown = text.report(made.report())
+    assert "handshake found for 0 of 10 connections" in shown
+    assert "its clock" not in shown
+    assert "0 = 0" not in shown
+
+
+def test_of_a_capture_of_which_nothing_is_taken_no_handshake_is_told():
+    records, handshakes = rows(10)
+    handshakes["state"], handshakes["synack_n"], handshakes["t_synack_ns"] = UNANSWERED, 0, UNKNOWN
+    books = Books(packets=10, syn=10, syn_counted=10, attempts=10, unanswered=10)
+    wire = {"interface": "", "file": "syns.pcap", "dropped": None, "books": books}
+    made = finish(records, handshakes, wire=wire).report()
+    shown = " ".join(text.report(made).split())
+    assert "Nothing is taken from this capture" in shown
+    assert (made.matched, made.matched_share) == (None, None)
+    for contradiction in ("handshake found", "confirm", "its clock"):
+        assert contradiction not in shown

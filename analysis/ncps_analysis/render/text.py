@@ -337,7 +337,7 @@ def _capture(report: RunReport) -> Iterator[str]:
             f"handshake found for {report.matched:,} of {_many(report.connections, 'connection')} "
             f"({_percent(report.matched_share)})",
         )
-    yield from _clock(capture)
+    yield from _clock(capture, report.matched)
     foreign = capture.books.attempts - capture.claimed
     if foreign > 0:
         yield from _wrap("", f"{_many(foreign, 'captured attempt')} without a connection of this run")
@@ -359,11 +359,14 @@ def _halves(report: RunReport, suggested: str | None) -> Iterator[str]:
     )
 
 
-def _clock(capture: CaptureReport) -> Iterator[str]:
+def _clock(capture: CaptureReport, matched: int | None) -> Iterator[str]:
+    """Nothing where there is no handshake whose times would be read by that clock."""
+    if not matched:
+        return
     offset, low, high = capture.clock_offset_ns, capture.clock_offset_low_ns, capture.clock_offset_high_ns
     if offset is None or low is None or high is None:
         if capture.file is not None:
-            yield from _wrap("", "its clock is that of this run")
+            yield from _wrap("", "its clock is taken for that of this run")
         return
     drift = f", drifting by {capture.clock_drift_ppm:.1f} ppm" if capture.clock_drift_ppm else ""
     yield from _wrap(
