@@ -27,11 +27,11 @@ from typing import Any, Final, NamedTuple, NoReturn, Self
 
 import numpy as np
 from ncps_capture.errors import FileFault, UsageError
-from ncps_capture.segments import HANDSHAKE
+from ncps_capture.segments import HANDSHAKE, UNKNOWN
 from ncps_capture.spool import read_spool
 
 from ncps_analysis.join import path_words
-from ncps_analysis.records import CONNECTION, Run
+from ncps_analysis.records import CONNECTION, ClockPairs, Run
 
 FORMAT: Final = "ncps run"
 VERSION: Final = 2
@@ -39,6 +39,8 @@ FACTS: Final = "run.json"
 MOST_FACTS_BYTES: Final = 1 << 30  # a row a second for some years: more is no run but an attempt on memory
 MOST_FILES: Final = 65_536
 _INT64: Final = 1 << 63
+_MOST_NS: Final = 1 << 62  # the year 2116: sums and differences of two such times are still int64
+_LEAST_S: Final = 1e-9  # a clock's step: rates of less may be infinite
 _MOST_FLOAT: Final = 1e12  # of seconds: thirty thousand years
 _PIECE_BYTES: Final = 1 << 20
 _MOST_HEADER_BYTES: Final = 1 << 12
@@ -166,6 +168,8 @@ def load_run(path: str | Path, scratch_dir: str) -> Run:
                 holder[field] = [spool.path for spool in spools]
         run: Run = _value(Run, facts, "run")
         _check(run)
+        if not run.paths and any(spool.rows for spool, dtype in packed if dtype is CONNECTION):
+            raise _WrongError("run.paths is empty, but there are connections")
         needed = sum(spool.bytes for spool, _ in packed)
         if needed > shutil.disk_usage(scratch_dir).free:
             raise FileFault(f"cannot unpack {path}: it needs {needed} bytes in {scratch_dir}; set TMPDIR to more room")
@@ -308,12 +312,44 @@ def _check(run: Run) -> None:
     """What a report takes for granted."""
     if run.role not in ("client", "server"):
         raise _WrongError(f"run.role is {run.role[:40]!r}")
-    if not 0 < len(run.clock.monotonic_ns) == len(run.clock.realtime_ns):
-        raise _WrongError("run.clock has no pairs")
+    _check_clock(run.clock)
+    _check_times(run)
     try:
         path_words(run.paths)
     except UsageError as error:
         raise _WrongError(str(error)) from None
+
+
+def _check_clock(clock: ClockPairs) -> None:
+    if not 0 < len(clock.monotonic_ns) == len(clock.realtime_ns):
+        raise _WrongError("run.clock has no pairs")
+    for name, times in (("monotonic_ns", clock.monotonic_ns), ("realtime_ns", clock.realtime_ns)):
+        if times.min() < 0 or times.max() >= _MOST_NS:
+            raise _WrongError(f"run.clock.{name} has a time that no clock shows")
+    if np.any(np.diff(clock.monotonic_ns) <= 0):  # times between two readings are found by their order
+        raise _WrongError("run.clock.monotonic_ns does not increase")
+
+
+def _check_times(run: Run) -> None:
+    for name in ("t0_ns", "record_start_ns", "end_ns"):
+        at = getattr(run, name)
+        if not 0 <= at < _MOST_NS and (name, at) != ("record_start_ns", UNKNOWN):
+            raise _WrongError(f"run.{name} is {at}, which no clock shows")
+    if run.end_ns < run.t0_ns:
+        raise _WrongError(f"run.end_ns is {run.end_ns}, before run.t0_ns, {run.t0_ns}")
+    if run.record_start_ns != UNKNOWN and not run.t0_ns <= run.record_start_ns <= run.end_ns:
+        raise _WrongError(f"run.record_start_ns is {run.record_start_ns}, which is not within the run")
+    for name, seconds in (("warmup_s", run.warmup_s), ("planned_s", run.planned_s or 0.0)):
+        if seconds < 0:
+            raise _WrongError(f"run.{name} is {seconds}")
+    for row in run.intervals:
+        if row.t_s < 0 or (row.seconds != 0 and row.seconds < _LEAST_S):
+            raise _WrongError(f"run.intervals[] has one of {row.seconds} s at {row.t_s} s")
+    if run.wire is not None:
+        for name in ("first_t_ns", "last_t_ns"):
+            at = getattr(run.wire, name)
+            if at != UNKNOWN and not 0 <= at < _MOST_NS:
+                raise _WrongError(f"run.wire.{name} is {at}, which no clock shows")
 
 
 def _reason(error: BaseException) -> str:

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_runs import EPOCH, Made, clean, finish, interval, lossy, rows
+from made_runs import EPOCH, MONOTONIC, Made, S, clean, finish, interval, lossy, rows
 from ncps_analysis.records import CONNECTION, ClockOffset, ClockPairs, Interval
 from ncps_analysis.runfile import RunWriter, load_run
 from ncps_analysis.summary import build_report
 from ncps_capture.errors import FileFault
-from ncps_capture.segments import HANDSHAKE, Books
+from ncps_capture.segments import HANDSHAKE, UNKNOWN, Books
 from ncps_capture.spool import SpoolWriter, read_spool
 
 
@@ -90,7 +90,7 @@ def test_everything_comes_back(name: str, folder: Path, scratch: str, tmp_path: 
         st.builds(
             interval,
             st.floats(0, 1e9),
-            seconds=st.floats(0, 1e9),
+            seconds=st.just(0.0) | st.floats(1e-9, 1e9),
             rx_bytes=st.integers(0, 1 << 62),
             clean_rtt_us=st.none() | st.integers(0, 1 << 40),
             ports_wrapped=st.booleans(),
@@ -98,7 +98,12 @@ def test_everything_comes_back(name: str, folder: Path, scratch: str, tmp_path: 
         max_size=5,
     ),
     text=st.text(max_size=20),
-    clock=st.lists(st.tuples(st.integers(0, 1 << 62), st.integers(0, 1 << 62)), min_size=1, max_size=4),
+    clock=st.lists(
+        st.tuples(st.integers(0, (1 << 62) - 1), st.integers(0, (1 << 62) - 1)),
+        min_size=1,
+        max_size=4,
+        unique_by=lambda pair: pair[0],
+    ).map(sorted),
 )
 def test_any_figures_come_back_to_the_last_bit(tmp_path_factory, rows_: list[Interval], text: str, clock) -> None:
     folder = tmp_path_factory.mktemp("run")
@@ -293,6 +298,45 @@ def drop(*keys):
 )
 def test_a_changed_run_is_refused_in_one_line(change, message: str, folder: Path, scratch: str, tmp_path: Path) -> None:
     assert fault(changed(spooled(clean(3), folder), tmp_path / "r.ncps", change), scratch).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (put("run", "end_ns", value=MONOTONIC - 1), "run.end_ns is 4999999999999, before run.t0_ns, 5000000000000"),
+        (put("run", "t0_ns", value=1 << 62), "run.t0_ns is 4611686018427387904, which no clock shows"),
+        (put("run", "t0_ns", value=-1), "run.t0_ns is -1, which no clock shows"),
+        (put("run", "t0_ns", value=UNKNOWN), "run.t0_ns is -"),
+        (put("run", "end_ns", value=1 << 62), "run.end_ns is 4611686018427387904, which no clock shows"),
+        (put("run", "record_start_ns", value=MONOTONIC - 1), "run.record_start_ns is 4999999999999, which is not with"),
+        (put("run", "record_start_ns", value=MONOTONIC + 11 * S), "run.record_start_ns is 5011000000000, which is not"),
+        (put("run", "warmup_s", value=-1), "run.warmup_s is -1.0"),
+        (put("run", "planned_s", value=-0.5), "run.planned_s is -0.5"),
+        (put("run", "intervals", 0, "seconds", value=-1), "run.intervals[] has one of -1.0 s at 1.0 s"),
+        (put("run", "intervals", 0, "seconds", value=5e-324), "run.intervals[] has one of 5e-324 s at 1.0 s"),
+        (put("run", "intervals", 0, "t_s", value=-1), "run.intervals[] has one of 1.0 s at -1.0 s"),
+        (put("run", "wire", "last_t_ns", value=1 << 62), "run.wire.last_t_ns is 4611686018427387904, which no clock"),
+        (put("run", "clock", value={"monotonic_ns": [1, 2], "realtime_ns": [1]}), "run.clock has no pairs"),
+        (put("run", "clock", value={"monotonic_ns": [2, 1], "realtime_ns": [1, 2]}), "run.clock.monotonic_ns does not"),
+        (put("run", "clock", value={"monotonic_ns": [1, 1], "realtime_ns": [1, 2]}), "run.clock.monotonic_ns does not"),
+        (put("run", "clock", value={"monotonic_ns": [1 << 62], "realtime_ns": [1]}), "run.clock.monotonic_ns has a ti"),
+        (put("run", "clock", value={"monotonic_ns": [1], "realtime_ns": [-1]}), "run.clock.realtime_ns has a time"),
+        (put("run", "paths", value=[]), "run.paths is empty, but there are connections"),
+    ],
+)
+def test_times_and_paths_that_no_run_has_are_refused(
+    change, message: str, folder: Path, scratch: str, tmp_path: Path
+) -> None:
+    run = spooled(clean(3, intervals=(interval(1.0),)), folder)
+    assert fault(changed(run, tmp_path / "r.ncps", change), scratch).startswith(f": it is damaged: {message}")
+    assert list(Path(scratch).iterdir()) == []
+
+
+def test_a_run_without_connections_needs_no_paths_and_no_recorded_time(
+    folder: Path, scratch: str, tmp_path: Path
+) -> None:
+    run = spooled(clean(0, paths=(), record_start_ns=UNKNOWN, end_ns=MONOTONIC), folder)
+    assert build_report(load_run(saved(run, tmp_path / "r.ncps"), scratch), scratch) == build_report(run, str(folder))
 
 
 FLOATS = {
