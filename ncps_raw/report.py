@@ -40,6 +40,7 @@ def run_report(path: str, *, format_: str, output: str | None, pcap: str | None,
         warnings: list[str] = []
         if pcap is not None:
             run = with_capture(run, pcap, folder, warnings.append)
+            run = replace(run, notes=(*run.notes, *warnings))  # a report that is passed on must carry them too
         report = build_report(run, folder)
         with Output(format_, output, silent_rows=quiet, quiet=quiet) as out:
             for warning in warnings:

@@ -27,6 +27,8 @@ STRAY_SHARE: Final = 0.01
 NEARER_TIMES: Final = 2
 NEARER_US: Final = 1_000
 """A client's kernel that says so much more than the wire had another wire: its own delay is well below that."""
+UNKNOWN_SHARE: Final = 0.1
+"""Of connections that a lossy capture may leave unknown as a mere note: more can bend every percentile."""
 DUPLICATES_SHARE: Final = 0.2
 """More capture duplicates than this share are worth a word (definition D2)."""
 
@@ -88,8 +90,21 @@ def _of_capture(run: Run, wire: WireFacts, tally: Tally, recorded: Measured) -> 
         yield nearer
     # One reason is enough: a capture that is blind to a direction also lacks the handshakes.
     missed = one_direction(wire, tally) or _not_found(wire, recorded, tally.alike)
+    if missed is None:
+        missed = _much_unknown(wire, recorded)
     if missed is not None:
         yield missed
+
+
+def _much_unknown(wire: WireFacts, recorded: Measured) -> str | None:
+    """What to say of a capture that lacks packets, and so leaves a large share of the connections unknown."""
+    of, unknown = recorded.connections, recorded.connections - recorded.wire_known
+    if wire.dropped == 0 or unknown <= UNKNOWN_SHARE * of:
+        return None
+    return (
+        f"the handshakes of {unknown:,} of {of:,} connections are unknown, because packets are missing from the "
+        f"capture on {wire.where}: what the wire tells is of the other {recorded.wire_known:,} only"
+    )
 
 
 def _nearer(run: Run, wire: WireFacts, recorded: Measured) -> str | None:
@@ -161,7 +176,7 @@ def _how_captured(run: Run, wire: WireFacts, recorded: Measured) -> Iterator[str
     if wire.write_problem is not None:
         yield wire.write_problem
     if recorded.matched and (wire.dropped is None or wire.dropped > 0):
-        yield _checked(wire, wire.dropped, recorded.matched - recorded.wire_known)
+        yield _checked(wire, wire.dropped, recorded.matched, recorded.matched - recorded.wire_known)
     if recorded.disagreeing:
         yield (
             f"kernel and wire count different retransmits on {recorded.disagreeing:,} of {recorded.connections:,} "
@@ -170,10 +185,14 @@ def _how_captured(run: Run, wire: WireFacts, recorded: Measured) -> Iterator[str
     yield from _odd_packets(wire.books)
 
 
-def _checked(wire: WireFacts, dropped: int | None, unsure: int) -> str:
+def _checked(wire: WireFacts, dropped: int | None, found: int, unsure: int) -> str:
     lost = "an unknown number of" if dropped is None else f"{dropped:,}"
     why = f"the capture dropped {lost} packets" if wire.file is None else f"{wire.file} may lack packets"
-    kept = f"the {unsure:,} that they do not confirm are left out as unknown" if unsure else "they confirm all"
+    kept = (
+        f"of the {found:,} found {unsure:,} could not be confirmed and count as unknown"
+        if unsure
+        else f"of the {found:,} found all were confirmed"
+    )
     return f"{why}, so its handshakes were checked against the kernel's retransmits and the connect times: {kept}"
 
 

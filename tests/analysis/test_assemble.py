@@ -158,7 +158,7 @@ def test_drops_leave_figures_out_and_say_so():
     assert (report.matched, report.syn_rtt_us.n, report.rtt_unknown, report.retrans_known) == (100, 99, 1, 99)
     assert report.dropped_by_capture == 2
     assert report.syn_retrans_failed is None
-    assert any("dropped 2 packets" in note and "the 1 that" in note for note in report.notes)
+    assert any("dropped 2 packets" in note and "of the 100 found 1 could not be" in note for note in report.notes)
 
 
 def test_a_capture_that_died_is_a_problem_and_its_drops_are_unknown():

@@ -274,10 +274,14 @@ SAID = {
         of(N, matched=N, wire_known=N - 1_500),
         (
             "dropped 6,396 packets, so its handshakes were checked against the kernel's retransmits and the connect "
-            "times: the 1,500 that they do not confirm are left out as unknown"
+            "times: of the 1,234,567 found 1,500 could not be confirmed and count as unknown"
         ),
     ),
-    "dropped and confirmed": (captured(dropped=6_396), of(N, **ALL), "the connect times: they confirm all"),
+    "dropped and confirmed": (
+        captured(dropped=6_396),
+        of(N, **ALL),
+        "the connect times: of the 1,234,567 found all were confirmed",
+    ),
     "disagreeing": (captured(), of(N, disagreeing=1_111, **ALL), "different retransmits on 1,111 of 1,234,567 conn"),
     "copies": (
         captured(books=Books(syn=4_000, syn_counted=1_000, syn_duplicate=3_000, synack=1)),
@@ -295,6 +299,24 @@ SAID = {
         "SYN to SYN-ACK took 1,500 us in a.pcap, the round trip 20,027 us by the client's kernel",
     ),
 }
+
+
+@pytest.mark.parametrize("lost", [{"dropped": 6_396}, {"dropped": None}, {"dropped": None, "died": "killed"}])
+@pytest.mark.parametrize(("matched", "known"), [(5_000, 4_000), (8_999, 8_999), (10_000, 8_999), (9_500, 9_000)])
+def test_a_lossy_capture_that_leaves_many_unknown_is_a_problem(lost, matched, known):
+    tally = of(10_000, matched=matched, wire_known=known)
+    problems = [line for line in said(captured(**lost), tally, attempted=10_000) if "are unknown" in line]
+    wanted = (
+        f"the handshakes of {10_000 - known:,} of 10,000 connections are unknown, because packets are missing from the "
+        f"capture on lo: what the wire tells is of the other {known:,} only"
+    )
+    assert problems == ([wanted] if known < 9_000 else [])
+
+
+def test_of_the_unknown_only_the_likeliest_reason_is_told():
+    lost = captured(dropped=None, books=Books(attempts=5, answered=5))
+    (line,) = said(lost, of(N))
+    assert line.startswith("none of 1,234,567 connections was found")
 
 
 @pytest.mark.parametrize("name", SAID)

@@ -147,12 +147,13 @@ def records(path: Path) -> Iterator[tuple[int, int, int]]:
         at += 16 + caplen
 
 
-def by_another_clock(path: Path, to: Path, seconds: int, every: int = 0) -> Path:
-    """The same capture, stamped ``seconds`` later; every ``every``-th packet is missing."""
+def by_another_clock(path: Path, to: Path, seconds: int, every: int = 0, micros: int = 0) -> Path:
+    """The same capture, stamped ``seconds`` and ``micros`` later; every ``every``-th packet is missing."""
     content = bytearray(path.read_bytes())
     places = [at for at, _, _ in records(path)]
     for at, then, fraction in records(path):
-        struct.pack_into("<II", content, at, then + seconds, fraction)
+        more, fraction = divmod(fraction + micros, 1_000_000)
+        struct.pack_into("<II", content, at, then + seconds + more, fraction)
     ends = [*places[1:], len(content)]
     kept = [content[a:b] for i, (a, b) in enumerate(zip(places, ends, strict=True)) if not every or i % every]
     to.write_bytes(bytes(content[:24]) + b"".join(kept))
@@ -206,6 +207,20 @@ def test_a_capture_made_elsewhere_measures_the_run(port: int, tmp_path: Path) ->
     assert 0.5 < gaps["matched_share"] < 1
     assert gaps["syn_rtt_us"]["n"] < gaps["matched"]  # SYN-ACKs are missing too
     assert gaps["syn_rtt_us"]["max"] <= here["syn_rtt_us"]["max"]
+    unknown = 300 - gaps["syn_rtt_us"]["n"]
+    assert [f"the handshakes of {unknown} of 300 connections are unknown" in line for line in gaps["problems"]] == [
+        True
+    ]
+    cut = tmp_path / "cut.pcap"
+    cut.write_bytes(pcap.read_bytes()[:-5])
+    code, out, err = run("report", str(saved), "--pcap", str(cut), "--format", "json")
+    (warning,) = (note for note in report(out)["notes"] if "cut inside record" in note)
+    assert (code, err) == (0, f"ncps: {warning}\n")
+
+    for micros in (60, 200, 450, 5000):
+        ahead = joined(saved, by_another_clock(pcap, tmp_path / "ahead.pcap", 0, micros=micros))
+        assert (ahead["matched_share"], ahead["problems"]) == (1.0, []), micros
+    assert ahead["overhead_before_us"]["p50"] is None
     shown = run("report", str(saved), "--pcap", str(tmp_path / "far.pcap"))[1]
     assert "clock offset +3600.000" in shown
 
