@@ -41,8 +41,10 @@ def contrast(figures: Figures) -> list[str]:
 
 def meaning_of(lost: int, seen: int | None, wire_us: int | None, kernel_us: int | None) -> str:
     """One sentence about lost SYNs, retransmits seen, and the longest round trip of the wire and of the kernel."""
-    if seen is None or wire_us is None:
+    if seen is None:
         return "Without a capture nothing here shows that SYNs were lost."
+    if wire_us is None:
+        return "The capture found no whole handshake: there is nothing to set beside the kernel."
     if not lost:
         return "No SYN was lost in this short time: the wire and the kernel agree."
     if seen != lost:

@@ -57,6 +57,7 @@ def test_what_is_not_known_is_called_so() -> None:
         (3, 3, 1_020_000, 1_020_000, "the wire shows every one"),
         (3, 3, 1_020_000, 21_000, "Each of the 3 SYNs"),
         (3, None, None, 21_000, "Without a capture"),
+        (0, 0, None, None, "The capture found no whole handshake"),
     ],
 )
 def test_the_sentence_fits_the_figures(
