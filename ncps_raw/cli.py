@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ncps_capture.errors import EnvironmentFault, FileFault, NcpsError, UsageError
@@ -20,6 +20,7 @@ from ncps_capture.errors import EnvironmentFault, FileFault, NcpsError, UsageErr
 from ncps_raw import __version__, usage
 
 if TYPE_CHECKING:
+    from ncps_raw.interrupts import Interrupts
     from ncps_raw.plan import ClientPlan, ServerPlan
 
 INTERRUPTED: Final = 130
@@ -123,9 +124,15 @@ def _run_dialect(args: list[str]) -> int:
 
 def _run_demo(values: dict[str, Any]) -> int:
     from ncps_raw import units
-    from ncps_raw.demo import run_demo
 
-    return run_demo(duration_ns=units.duration(values["--duration"] or "3s", "--duration"))
+    duration_ns = units.duration(values["--duration"] or "3s", "--duration")
+
+    def run(interrupts: Interrupts) -> int:
+        from ncps_raw.demo import run_demo
+
+        return run_demo(duration_ns, interrupts)
+
+    return _interruptible(run)
 
 
 def _run_report(values: dict[str, Any]) -> int:
@@ -141,10 +148,9 @@ def _run_report(values: dict[str, Any]) -> int:
 
 
 def _start(plan: ClientPlan | ServerPlan) -> int:
-    from ncps_raw.interrupts import Interrupts
     from ncps_raw.plan import ClientPlan
 
-    with Interrupts() as interrupts:  # before the heavy imports, which an exception of a signal would break in half
+    def run(interrupts: Interrupts) -> int:
         if isinstance(plan, ClientPlan):
             from ncps_raw.client import run_client
 
@@ -152,6 +158,19 @@ def _start(plan: ClientPlan | ServerPlan) -> int:
         from ncps_raw.server import run_server
 
         return run_server(plan, interrupts)
+
+    return _interruptible(run)
+
+
+def _interruptible(run: Callable[[Interrupts], int]) -> int:
+    """Signals are flags before ``run`` imports what is heavy: an exception of a signal would break that in half."""
+    from ncps_raw.interrupts import LEFT_BY_SECOND, Interrupts, LeaveNow
+
+    try:
+        with Interrupts() as interrupts:
+            return run(interrupts)
+    except LeaveNow:
+        return LEFT_BY_SECOND
 
 
 def _show(plan: ClientPlan | ServerPlan) -> int:

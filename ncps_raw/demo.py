@@ -6,12 +6,9 @@ the clients are ``ncps client``; nothing is simulated but the path of the second
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 from ncps_capture.errors import EnvironmentFault
@@ -35,28 +32,26 @@ SCENARIO: Final = "demo"
 LOSSY: Final = """
 Now between two network namespaces: 10 ms each way, every 50th first SYN is lost.
 This takes about 5 seconds."""
+NOT_BEGUN: Final = "interrupted before a connection was made"
 
 
-def run_demo(duration_ns: int) -> int:
+def run_demo(duration_ns: int, interrupts: Interrupts | None = None) -> int:
     """The loopback part for ``duration_ns``, then the lossy path where one can be made; the first part's exit code.
 
-    Raises NcpsError if the server cannot be started. An interrupt ends the part it comes in, and there is no next.
+    Raises NcpsError if the server cannot be started. An interrupt ends the part it comes in, and there is no next;
+    ``interrupts`` may have been entered before, so that one during start-up is not lost.
     """
-    try:
-        namespaces.check()
-    except EnvironmentFault as error:
-        code = _loopback(duration_ns)
-        _leave_out(error)
-        return code
-    with _heard() as stopped:
-        code = _loopback(duration_ns)
-        if stopped():
+    with interrupts or Interrupts() as interrupts:
+        code = _loopback(duration_ns, interrupts)
+        if interrupts.stopped():
             return code
-    try:
-        with Interrupts() as interrupts:
+        try:
+            namespaces.check()
             _lossy_path(interrupts.stopped)
-    except LeaveNow:
-        return LEFT_BY_SECOND
+        except EnvironmentFault as error:
+            _leave_out(error)
+        except LeaveNow:
+            return LEFT_BY_SECOND
     return code
 
 
@@ -65,19 +60,24 @@ def _lossy_path(stopped: Callable[[], bool]) -> None:
     scenario = next(one for one in stage.scenarios() if one.name == SCENARIO)
     try:
         figures = stage.play(scenario, stopped=stopped).figures
-        if "error.message" in figures:
-            raise EnvironmentFault(str(figures["error.message"]))
-        _show("", *contrast(figures))
-    except EnvironmentFault as error:
-        if not stopped():  # one that is stopped as it begins may have nothing to report
-            _leave_out(error)
+    except stage.NotBegun:
+        figures = {}
+    if "error.message" in figures:
+        raise EnvironmentFault(str(figures["error.message"]))
+    if stopped() and not figures.get("connections"):
+        _show(f"({NOT_BEGUN})")
+        return
+    _show("", *contrast(figures))
     if stopped():
         _show("(interrupted)")
 
 
 def _leave_out(error: EnvironmentFault) -> None:
-    output = Output("text", None, silent_rows=True, quiet=False)
-    output.say(f"the path that loses SYNs is left out: {error}")
+    _say(f"the path that loses SYNs is left out: {error}")
+
+
+def _say(text: str) -> None:
+    Output("text", None, silent_rows=True, quiet=False).say(text)
 
 
 def _show(*lines: str) -> None:
@@ -86,7 +86,10 @@ def _show(*lines: str) -> None:
         sys.stdout.flush()
 
 
-def _loopback(duration_ns: int) -> int:
+def _loopback(duration_ns: int, interrupts: Interrupts) -> int:
+    if interrupts.stopped():
+        _say(NOT_BEGUN)
+        return 0
     port = net.free_port_block(THREADS)
     command = [sys.executable, "-m", "ncps_raw", "server", "--bind", "127.0.0.1", "--port", str(port)]
     command += ["--threads", str(THREADS), "--duration", f"{duration_ns / 1e9 + ORPHAN_S:.3f}"]
@@ -97,6 +100,9 @@ def _loopback(duration_ns: int) -> int:
         if "listening" not in first:
             server.wait(SERVER_START_S)
             raise EnvironmentFault(f"cannot start the demo's server: {first.removeprefix('ncps: ') or 'it ended'}")
+        if interrupts.stopped():
+            _say(NOT_BEGUN)
+            return 0
         return run_client(
             ClientPlan(
                 target="127.0.0.1",
@@ -105,7 +111,8 @@ def _loopback(duration_ns: int) -> int:
                 connections=CONNECTIONS,
                 duration_ns=duration_ns,
                 command_line="ncps demo",
-            )
+            ),
+            interrupts,
         )
     finally:
         server.terminate()
@@ -114,28 +121,3 @@ def _loopback(duration_ns: int) -> int:
         except subprocess.TimeoutExpired:
             server.kill()
             server.communicate()
-
-
-@contextlib.contextmanager
-def _heard() -> Iterator[Callable[[], bool]]:
-    """Whether a signal that ends a run has come meanwhile.
-
-    The run handles its signals itself and its exit code does not tell of them. The interpreter writes the number of
-    every signal that is handled into a descriptor, whoever handles it.
-    """
-    reader, writer = os.pipe()
-    for end in (reader, writer):
-        os.set_blocking(end, False)
-    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-
-    def came() -> bool:
-        with contextlib.suppress(BlockingIOError):
-            return any(number in (signal.SIGINT, signal.SIGTERM) for number in os.read(reader, 1024))
-        return False
-
-    try:
-        yield came
-    finally:
-        signal.set_wakeup_fd(before)
-        os.close(reader)
-        os.close(writer)

@@ -18,15 +18,20 @@ class LeaveNow(BaseException):
 
 
 class Interrupts:
-    """While entered, signals become flags; handlers found before are put back on leaving."""
+    """While entered, signals become flags; handlers found before are put back on leaving.
+
+    It may be entered again inside: the outermost alone counts.
+    """
 
     def __init__(self) -> None:
         self.stopped_by: str | None = None
         self.totals_wanted = False
         self._before: dict[int, Any] = {}
+        self._depth = 0
 
     def __enter__(self) -> Self:
-        if self._before:  # entered early, by whoever imports the rest of the program
+        self._depth += 1
+        if self._depth > 1:  # entered early, by whoever imports the rest of the program
             return self
         for name in ("SIGINT", "SIGTERM", "SIGBREAK"):
             if hasattr(signal, name):
@@ -42,6 +47,9 @@ class Interrupts:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._depth -= 1
+        if self._depth:
+            return
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._before.clear()

@@ -17,6 +17,7 @@ from ncps_capture.errors import CaptureUnavailable, NcpsError, UsageError
 
 from ncps_raw import __version__, cli, usage
 from ncps_raw.dialect import FLAGS, UNAVAILABLE
+from ncps_raw.interrupts import LeaveNow
 from ncps_raw.options import OPTIONS
 from ncps_raw.plan import SECOND, ClientPlan, ServerPlan
 
@@ -294,7 +295,7 @@ def test_the_dialect_gets_its_plan() -> None:
 
 @pytest.mark.parametrize(("line", "ns"), [("demo", 3 * SECOND), ("demo -t 500ms", SECOND // 2)])
 def test_the_demo_gets_its_length(line: str, ns: int) -> None:
-    assert call(line)[1] == [{"duration_ns": ns}]
+    assert call(line)[1] == [ns]
 
 
 @pytest.mark.parametrize(
@@ -334,6 +335,8 @@ def raising(error: BaseException) -> Callable[..., int]:
         ("-c h", raising(CaptureUnavailable("no right")), 3, "ncps: no right\n"),
         ("demo", raising(NcpsError("lost")), 1, "ncps: lost\n"),
         ("client h", raising(KeyboardInterrupt()), 130, ""),
+        ("client h", raising(LeaveNow()), 130, ""),
+        ("demo", raising(LeaveNow()), 130, ""),
         ("client h", raising(BrokenPipeError()), 1, ""),
     ],
 )

@@ -50,3 +50,13 @@ def test_handlers_are_put_back_whatever_happens() -> None:
         with pytest.raises(fault):
             breaking(fault)
         assert [signal.getsignal(number) for number in numbers] == before
+
+
+def test_entered_twice_the_outermost_counts() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with Interrupts() as interrupts:
+        with interrupts:
+            pass
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupts.stopped_by == "SIGINT"
+    assert signal.getsignal(signal.SIGINT) == before
