@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import types
 import typing
@@ -42,6 +43,13 @@ _INT64: Final = 1 << 63
 _MOST_NS: Final = 1 << 62  # the year 2116: sums and differences of two such times are still int64
 _LEAST_S: Final = 1e-9  # a clock's step: rates of less may be infinite
 _MOST_FLOAT: Final = 1e12  # of seconds: thirty thousand years
+# What makes a terminal do something, or show text in another order. Blanks and ends of line in a sentence stay: views
+# put it into one line themselves, and a report made again is the same byte for byte.
+_CONTROLS: Final = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_BREAKS: Final = dict.fromkeys(map(ord, "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u2028\u2029"), "?")
+_SENTENCES: Final = frozenset(
+    ("run.capture_problem", "run.notes[]", "run.faults[]", "run.wire.died", "run.wire.write_problem")
+)
 _PIECE_BYTES: Final = 1 << 20
 _MOST_HEADER_BYTES: Final = 1 << 12
 _DAMAGED: Final = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedError, RuntimeError, ValueError)
@@ -208,9 +216,10 @@ def _read_facts(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
         content = json.loads(packed.read(archive.getinfo(FACTS).file_size + 1))
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise foreign
-    if content.get("version") != VERSION:
+    version = _value(int, content.get("version"), "version")
+    if version != VERSION:
         raise FileFault(
-            f"cannot read {path}: it has format {content.get('version')}, this program reads {VERSION}; "
+            f"cannot read {path}: it has format {version}, this program reads {VERSION}; "
             "use the version of ncps that saved it"
         )
     facts = content.get("run")
@@ -289,8 +298,10 @@ def _value(kind: Any, value: Any, where: str) -> Any:
         return float(value)
     if kind is int and type(value) is int and -_INT64 <= value < _INT64:
         return value
-    if kind in (str, bool) and type(value) is kind:
+    if kind is bool and type(value) is bool:
         return value
+    if kind is str and type(value) is str:
+        return _CONTROLS.sub("?", value) if where in _SENTENCES else _CONTROLS.sub("?", value.translate(_BREAKS))
     raise _WrongError(f"{where} is {str(value)[:40]!r}")
 
 

@@ -2,6 +2,7 @@ import json
 import os
 import resource
 import stat
+import string
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_runs import EPOCH, MONOTONIC, Made, S, clean, finish, interval, lossy, rows
 from ncps_analysis.records import CONNECTION, ClockOffset, ClockPairs, Interval
+from ncps_analysis.render import ncps, text
 from ncps_analysis.runfile import RunWriter, load_run
 from ncps_analysis.summary import build_report
 from ncps_capture.errors import FileFault
@@ -97,7 +99,7 @@ def test_everything_comes_back(name: str, folder: Path, scratch: str, tmp_path: 
         ),
         max_size=5,
     ),
-    text=st.text(max_size=20),
+    text=st.text(st.characters(exclude_categories=("Cc", "Cf", "Zl", "Zp")), max_size=20),
     clock=st.lists(
         st.tuples(st.integers(0, (1 << 62) - 1), st.integers(0, (1 << 62) - 1)),
         min_size=1,
@@ -265,6 +267,7 @@ def drop(*keys):
     [
         (put("format", value="another"), ": it is not a run saved with --run"),
         (put("version", value=1), ": it has format 1, this program reads 2; use the version of ncps that saved it"),
+        (put("version", value="\x1b[2J\n"), ": it is damaged: version is '\\x1b[2J\\n'"),
         (drop("run"), ": it is damaged: run.json has no run"),
         (lambda facts: "{", ": it is damaged: "),
         (lambda facts: "[]", ": it is not a run saved with --run"),
@@ -337,6 +340,36 @@ def test_a_run_without_connections_needs_no_paths_and_no_recorded_time(
 ) -> None:
     run = spooled(clean(0, paths=(), record_start_ns=UNKNOWN, end_ns=MONOTONIC), folder)
     assert build_report(load_run(saved(run, tmp_path / "r.ncps"), scratch), scratch) == build_report(run, str(folder))
+
+
+ORDERS = "\x1b[2J\x1b]0;title\x07 \x9b31m \x00\x08\x7f \u202egnp.exe\u2066"
+HARMLESS = "?[2J?]0;title? ?31m ??? ?gnp.exe?"
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        *(("run", name) for name in ("command_line", "version", "target", "mode", "engine")),
+        *(("run", name) for name in ("capture_problem", "interrupted")),
+        *(("run", name, 0) for name in ("notes", "faults")),
+        *(("run", "wire", name) for name in ("interface", "link_type", "filter_text", "vantage", "level", "file")),
+        *(("run", "wire", name) for name in ("died", "write_problem", "runs_as")),
+        ("run", "intervals", 0, "source"),
+    ],
+)
+def test_text_gives_a_terminal_no_orders(keys, folder: Path, scratch: str, tmp_path: Path) -> None:
+    """Ends of line stay in sentences alone: a view puts those into one line."""
+    run = spooled(clean(3, notes=("a",), faults=("b",), intervals=(interval(1.0),)), folder)
+    loaded = load_run(changed(run, tmp_path / "r.ncps", put(*keys, value=f"{ORDERS}\r\n\u2028.")), scratch)
+    found = loaded
+    for key in keys[1:]:
+        found = found[key] if isinstance(key, int) else getattr(found, key)
+    sentence = {"capture_problem", "notes", "faults", "died", "write_problem"} & set(keys)
+    assert found == HARMLESS + ("\r\n\u2028." if sentence else "???.")
+    report = build_report(loaded, scratch)
+    shown = text.report(report) + ncps.report(report) + "".join(map(text.interval_row, loaded.intervals))
+    assert not set(shown) & (set(ORDERS + "\r\u2028") - set(string.printable)), shown
+    assert "\r" not in shown
 
 
 FLOATS = {
