@@ -149,7 +149,8 @@ Usage:
   ncps report RUN [options]
 
 Options:
-  --pcap FILE              handshakes from this capture, by its own clock, instead of those the run captured
+  --pcap FILE              handshakes from this capture, by its own clock, instead of those the run captured;
+                           classic pcap, as tcpdump writes it (pcapng: editcap -F pcap IN OUT)
   --format NAME            text, ncps, json or jsonl, default text
   -o, --output FILE        results go there instead of standard output
   -q, --quiet              no rows and no remarks: only the report, warnings and errors

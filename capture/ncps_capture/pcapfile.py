@@ -33,6 +33,12 @@ _MAGICS: Final = {
 }
 """First four bytes -> byte order, nanoseconds in one unit of the fraction of a second."""
 
+_OTHERS: Final = {
+    bytes.fromhex("0a0d0d0a"): "it is pcapng; convert it: editcap -F pcap IN OUT",
+    bytes.fromhex("1f8b"): "it is gzip; gunzip it first",
+}
+"""What captures are often kept as instead: how it begins -> what it is and what to do."""
+
 
 @dataclass
 class PcapFile:
@@ -62,7 +68,7 @@ class PcapFile:
         except OSError as error:
             raise FileFault(f"cannot read {self.path}: {error.strerror or error}") from error
         if self._header_only:
-            raise FileFault(f"cannot analyze {self.path}: it has a capture header and no packets")
+            raise FileFault(f"cannot read {self.path}: it has a capture header and no packets")
         if self._late_fractions:
             self.warnings.append(
                 f"{self.path}: {self._late_fractions} records have a fraction of a second of 1 s or more; "
@@ -123,7 +129,8 @@ class PcapFile:
 def open_pcap(path: str | Path, source: int = 0) -> PcapFile:
     """Open a classic pcap file (microseconds or nanoseconds, either byte order).
 
-    ``source`` is the number its segments carry. FileFault says whether the file is missing, empty, or no capture.
+    ``source`` is the number its segments carry. FileFault says whether the file is missing, empty, of
+    another kind (and how to convert it), or no capture.
     """
     path = Path(path)
     try:
@@ -132,11 +139,14 @@ def open_pcap(path: str | Path, source: int = 0) -> PcapFile:
     except OSError as error:
         raise FileFault(f"cannot read {path}: {error.strerror or error}") from error
     if not head:
-        raise FileFault(f"cannot analyze {path}: it is empty")
+        raise FileFault(f"cannot read {path}: it is empty")
     if head[:4] not in _MAGICS:
-        raise FileFault(f"cannot analyze {path}: it is not a pcap capture (it starts with {head[:4].hex(' ')})")
+        what = next((what for start, what in _OTHERS.items() if head.startswith(start)), None)
+        if what is None:
+            what = f"it is not a pcap capture (it starts with {head[:4].hex(' ')})"
+        raise FileFault(f"cannot read {path}: {what}")
     if len(head) < _FILE_HEADER:
-        raise FileFault(f"cannot analyze {path}: it is cut inside the capture header, at byte {len(head)}")
+        raise FileFault(f"cannot read {path}: it is cut inside the capture header, at byte {len(head)}")
     order, unit_ns = _MAGICS[head[:4]]
     zone, _, snaplen, network = struct.unpack(f"{order}iIII", head[8:])
     opened = PcapFile(

@@ -1,5 +1,6 @@
 """The classic pcap reader against dpkt, over both byte orders and both resolutions, and over damaged files."""
 
+import gzip
 import io
 import struct
 from pathlib import Path
@@ -79,6 +80,9 @@ def test_frames_are_numbered_across_batches(tmp_path: Path) -> None:
         (b"", "it is empty"),
         (pcap([]), "it has a capture header and no packets"),
         (b"GET / HTTP/1.1\r\n\r\n and more", r"it is not a pcap capture \(it starts with 47 45 54 20\)"),
+        (b"\x0a\x0d\x0d\x0a" + bytes(100), "it is pcapng; convert it: editcap -F pcap IN OUT"),
+        (gzip.compress(pcap([(1, 0, b"x", 1)])), "it is gzip; gunzip it first"),
+        (b"\x1f\x8b", "it is gzip; gunzip it first"),
         (b"\xa1", r"it is not a pcap capture \(it starts with a1\)"),
         (pcap([])[:23], "it is cut inside the capture header, at byte 23"),
     ],
@@ -86,7 +90,7 @@ def test_frames_are_numbered_across_batches(tmp_path: Path) -> None:
 def test_files_without_packets_say_what_they_are(tmp_path: Path, content: bytes, reason: str) -> None:
     path = tmp_path / "x.pcap"
     path.write_bytes(content)
-    with pytest.raises(FileFault, match=f"^cannot analyze {path}: {reason}$"):
+    with pytest.raises(FileFault, match=f"^cannot read {path}: {reason}$"):
         list(open_pcap(path).batches())
 
 
