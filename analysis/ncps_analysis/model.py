@@ -201,7 +201,7 @@ class RunReport:
     capture: CaptureReport | None
     capture_problem: str | None  # why there was no capture
     dropped_by_capture: int | None
-    matched: int | None  # recorded connections whose handshake was found
+    matched: int | None  # recorded connections whose handshake was found; None: nothing is taken from a capture
     matched_share: float | None
 
     # what to be told

@@ -80,7 +80,10 @@ def test_drops_make_figures_unknown_and_invent_none() -> None:
     # Nothing is lost on loopback: what was not captured must not be taken for lost on the way.
     assert figures["syn_retrans"] == figures["retrans_disagree"] == 0
     assert figures["syn_retrans_failed"] is None
-    assert figures["problems"] == []
+    share = unknown / figures["connections"]
+    assert [f"{unknown:,} of {figures['connections']:,} connections are unknown" in p for p in figures["problems"]] == (
+        [True] if share > 0.1 else []
+    )
     (note,) = [note for note in figures["notes"] if "dropped" in note]
     assert note.startswith(
         f"the capture dropped {dropped:,} packets, so its handshakes were checked against the kernel"
@@ -100,7 +103,9 @@ def test_a_capture_that_stays_stopped_does_not_stop_the_run() -> None:
     assert not alive(client.capture)
     assert figures["capture"]["died"] == died
     assert figures["capture"]["runs_as"].endswith("no capabilities")
-    assert figures["problems"] == [f"the capture ended early ({died}): what it did not see is unknown"]
+    first, second = figures["problems"]
+    assert first == f"the capture ended early ({died}): what it did not see is unknown"
+    assert f"{figures['rtt_unknown']:,} of {figures['connections']:,} connections are unknown" in second
     assert figures["dropped_by_capture"] is None
     assert figures["rtt_source"] == "wire"
     assert 0 < figures["syn_rtt_us"]["n"] <= figures["connections"] - 500
@@ -143,16 +148,19 @@ class Network:
     def on_b(self, *words: str) -> None:
         command("ip", "netns", "exec", self.b, *words)
 
-    def fifty_connections(self, interface: str) -> dict[str, Any]:
-        """Made from one end to the other, captured on one interface: the client's report."""
+    def fifty_connections(self, interface: str, code: int = 3) -> dict[str, Any]:
+        """Made from one end to the other, captured on one interface: the client's report, that ended with ``code``.
+
+        An interface that was named asks for a capture, which fails where it shows no connection.
+        """
         port = next(PORTS)
         with serving(port, "-b", SERVER, before=("ip", "netns", "exec", self.b)):
-            code, out, err = run(
+            ended, out, err = run(
                 *("client", SERVER, "-p", str(port), "-r", "2", "-N", "50", "--no-reconnect"),
                 *("--interface", interface, "--format", "json"),
                 before=("ip", "netns", "exec", self.a),
             )
-        assert (code, err) == (0, "")
+        assert (ended, err) == (code, "")
         figures = report(out)
         assert figures["connections"] == figures["established"] == 50
         assert figures["dropped_by_capture"] == 0
@@ -192,7 +200,7 @@ def the_kernel_answers(figures: dict[str, Any]) -> None:
 def test_both_directions_on_one_link_leave_nothing_open(network: Network) -> None:
     """What the others differ from."""
     network.routes(there=1, back=1)
-    figures = network.fifty_connections("a1")
+    figures = network.fifty_connections("a1", 0)
     assert figures["problems"] == figures["notes"] == []
     assert (figures["rtt_source"], figures["matched"], figures["syn_rtt_us"]["n"]) == ("wire", 50, 50)
 
