@@ -36,9 +36,9 @@ def port() -> int:
     return next(PORTS)
 
 
-def books_balance(figures: dict, problems: int = 0) -> None:
+def books_balance(figures: dict) -> None:
     assert figures["attempted"] == figures["established"] + figures["failed"] + figures["unfinished"]
-    assert len(figures["problems"]) == problems, figures["problems"]
+    assert figures["problems"] == []
 
 
 # ---- clean runs ------------------------------------------------------------------------------------------------
@@ -170,8 +170,11 @@ def test_the_run_survives_its_capture_process(port: int) -> None:
     assert len(err.splitlines()) == 1
     assert "the capture process has ended" in err
     figures = report(out.splitlines()[-1])
-    books_balance(figures, problems=1)
-    assert "signal 9" in figures["problems"][0]
+    assert figures["attempted"] == figures["established"] + figures["failed"] + figures["unfinished"]
+    first, *share = figures["problems"]
+    assert "signal 9" in first
+    assert all("are unknown" in problem for problem in share)  # said too where it is more than a tenth
+    assert figures["rtt_unknown"] > 0
     assert figures["capture"]["died"] is not None
     assert figures["dropped_by_capture"] is None
     assert figures["established"] > 0
