@@ -201,6 +201,8 @@ class Monitor:
             over = self._over(now, end_at)
             if now >= next_tick or (over and now - self._last_tick_ns(t0_ns) > plan.interval_ns // 10):
                 self._ticks.append(_Tick(time.monotonic_ns(), time.time_ns(), self._board.totals()))
+                if self._capture is not None and self._wire_rows:
+                    self._capture.publish_by(self._ticks[-1].real_ns)
                 seen.pair_clocks()
                 next_tick += max(1, (now - next_tick) // plan.interval_ns + 1) * plan.interval_ns
             self._show_ticks(seen)
@@ -239,8 +241,8 @@ class Monitor:
     def _show_ticks(self, seen: Watched) -> None:
         """Rows whose wire columns are complete: the capture publishes up to when its totals hold.
 
-        A row waits for that, for about a third of a second; so what it shows of the wire is no less than what had
-        happened when its tick came.
+        A row asks for that and waits, for about 50 ms; so what it shows of the wire is no less than what had happened
+        when its tick came, and hardly more.
         """
         while self._ticks:
             tick = self._ticks[0]

@@ -41,12 +41,14 @@ _ERRORS: Final = "(icmp[0] = 3 and icmp[17] = 6) or (ip6[6] = 58 and ip6[40] = 1
 _EXTENDED: Final = "(ip6 and ip6[6] != 6 and ip6[6] != 17 and ip6[6] != 58)"
 
 
-def bpf_text(link_type: int, server_ports: tuple[tuple[int, int], ...], level: str) -> str:
+def bpf_text(link_type: int, server_ports: tuple[tuple[int, int], ...], level: str, tagged: bool = True) -> str:
     """Filter for ``pcap_compile`` on a handle of this link type (LINKTYPE or DLT number).
 
     ``server_ports``: inclusive ranges, of which the source or the destination port must be in one; () = any port.
     On Ethernet untagged, tagged and doubly tagged frames are admitted; a VLAN term would not compile on ``any`` or
-    loopback types. Raises UsageError for an unknown level or an impossible range.
+    loopback types. ``tagged=False`` leaves it out where no frame can have a tag: it makes the program three times as
+    long, and every packet of the interface runs through it. Raises UsageError for an unknown level or an impossible
+    range.
     """
     if level not in LEVELS:
         raise UsageError(f"unknown capture level {level!r}: give one of {', '.join(LEVELS)}")
@@ -54,7 +56,7 @@ def bpf_text(link_type: int, server_ports: tuple[tuple[int, int], ...], level: s
     ports = " or ".join(f"tcp portrange {low}-{high}" for low, high in _joined(server_ports))
     wanted = f"({tcp} and ({ports}))" if ports else tcp
     plain = f"{wanted} or {_ERRORS} or {_EXTENDED}"
-    if link_type != ETHERNET:
+    if link_type != ETHERNET or not tagged:
         return plain
     # ``vlan`` shifts every offset after it, to the end of the text: so untagged first, and each tag inside the last.
     return f"({plain}) or (vlan and (({plain}) or (vlan and ({plain}))))"

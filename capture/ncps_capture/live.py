@@ -138,7 +138,7 @@ def open_live(spec: CaptureSpec) -> LiveSource:
             raise CaptureUnavailable(_why_not(spec.interface, status))
         link_type = int(handle.datalink())
         note = _spare_outgoing(handle) if spec.loopback else None
-        filter_text = bpf_text(link_type, spec.server_ports, spec.level)
+        filter_text = bpf_text(link_type, spec.server_ports, spec.level, tagged=not spec.loopback)
         handle.setfilter(filter_text)
         handle.setnonblock(1)
     except pcapy.PcapError as error:

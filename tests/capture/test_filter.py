@@ -141,6 +141,14 @@ def test_several_ranges():
         assert admits(raw(ETHER / V6 / tcp("SA", sport=port, dport=40000)), ports=ports) == inside
 
 
+def test_where_no_frame_has_a_tag_the_text_has_no_vlan_term():
+    plain = bpf_text(1, PORTS, "base", tagged=False)
+    assert plain == bpf_text(RAW, PORTS, "base")
+    program = pcapy.compile(1, 65535, plain, 1, 0)
+    assert program.filter(raw(ETHER / V4 / tcp("S")))
+    assert not program.filter(raw(ETHER / Dot1Q(vlan=3) / V4 / tcp("S")))
+
+
 def test_bad_requests_are_usage_errors():
     with pytest.raises(UsageError, match="unknown capture level 'all': give one of base, resets, acks"):
         bpf_text(1, PORTS, "all")

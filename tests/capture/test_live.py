@@ -128,10 +128,10 @@ def test_frames_from_before_the_filter_are_thrown_away(server: socket.socket, mo
     """Between activation and filter everything on the interface is queued; here, connections to a wrong port."""
     judged = live.bpf_text
 
-    def late_filter(link_type: int, ports: tuple[tuple[int, int], ...], level: str) -> str:
+    def late_filter(link_type: int, ports: tuple[tuple[int, int], ...], level: str, tagged: bool) -> str:
         with socket.create_server(("127.0.0.1", 0)) as other:
             connect(other, 20)
-        return judged(link_type, ports, level)
+        return judged(link_type, ports, level, tagged)
 
     monkeypatch.setattr(live, "bpf_text", late_filter)
     source = open_live(capturing(server.getsockname()[1]))

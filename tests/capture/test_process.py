@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ncps_capture import process
 from ncps_capture.decode import decode
 from ncps_capture.errors import CaptureUnavailable
 from ncps_capture.handshake import HandshakeTable, books_of, merge_rows
@@ -149,6 +150,35 @@ def test_totals_tell_what_the_result_tells(capture: CaptureProcess, servers: lis
         "refused": 0,
         "dropped": 0,
     }
+
+
+@pytest.mark.capture
+@needs_root
+def test_asked_it_tells_up_to_that_moment_though_its_own_tick_is_far_away(
+    spec: CaptureSpec, servers: list[socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_TICK_S", 1000.0)
+    capture = CaptureProcess.start(spec)
+    capture.wait_ready()
+    for count in (10, 20):
+        connect(servers[0], 10)
+        now_ns = time.time_ns()
+        capture.publish_by(now_ns)
+        wait_for(lambda until=now_ns: capture.counters.read()["t_ns"] >= until)
+        assert capture.counters.read()["answered_clean"] == count
+    assert capture.finish(expected_answered=20).books.answered == 20
+    capture.publish_by(time.time_ns())  # the process is gone: nothing happens
+
+
+@pytest.mark.capture
+@needs_root
+def test_questions_to_a_stopped_process_do_not_pile_up(capture: CaptureProcess) -> None:
+    assert capture.pid is not None
+    os.kill(capture.pid, signal.SIGSTOP)
+    for _ in range(100_000):  # many times what the pipe holds
+        capture.publish_by(time.time_ns())
+    os.kill(capture.pid, signal.SIGCONT)
+    assert capture.finish(expected_answered=0).died is None
 
 
 @pytest.mark.capture

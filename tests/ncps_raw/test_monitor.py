@@ -169,6 +169,7 @@ class World:
         self.captured: dict[str, int] | None = None
         self.at: dict[int, Callable[[], None]] = {}
         self.slept: list[float] = []
+        self.asked: list[int] = []
         self.stopped_at: list[int] = []
         self.interrupts = Interrupts()
         self.rows: list[Interval] = []
@@ -200,6 +201,9 @@ class World:
 
     def read(self) -> dict[str, int] | None:
         return self.captured
+
+    def publish_by(self, t_ns: int) -> None:
+        self.asked.append(t_ns)
 
     @property
     def counters(self) -> "World":
@@ -338,12 +342,13 @@ def test_rows_are_the_wires_until_the_capture_ends(world: World) -> None:
 
 
 def test_a_row_waits_until_the_wire_has_been_told_up_to_its_tick(world: World) -> None:
-    """What the capture publishes at the tick holds up to a quarter of a second before: it is not enough."""
+    """What the capture has published by the tick holds up to a moment before it: the row asks for more and waits."""
     world.captured = wire(answered_clean=4, t_ns=T0 + 7 * S + 900 * MS)
     world.at[T0 + 1_200 * MS] = lambda: setattr(world, "captured", wire(answered_clean=6, t_ns=T0 + 7 * S + 1_100 * MS))
     world.at[T0 + 2_100 * MS] = lambda: setattr(world, "captured", wire(answered_clean=9, t_ns=1 << 62))
     seen = world.watch(replace(PLAN, duration_ns=2 * S))
     assert [(round(row.t_s, 1), row.clean) for row in world.rows] == [(1.0, 6), (2.0, 3)]
+    assert [round(t_ns / S, 1) for t_ns in world.asked] == [(T0 / S) + 8.0, (T0 / S) + 9.0]
     assert world.stopped_at == [T0 + 2 * S]  # the last row waits while the workers drain
     assert seen.end_ns == T0 + 2 * S
 
