@@ -11,6 +11,7 @@ from __future__ import annotations
 import ipaddress
 import os
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import ClassVar, Final
 
 from ncps_capture.errors import UsageError
@@ -93,6 +94,13 @@ class Plan:
     quiet: bool = False  # nothing on standard error but warnings and errors
     silent_rows: bool = False  # no periodic rows
     max_failed: float | None = None  # share of the attempts, 0 to 1; None = fail only if all of them did
+    delay_ns: int = 0  # before anything starts
+    keepalive_ns: int = 0  # idle time before the first probe of TCP keep-alive; 0 = off
+    shutdown: bool = False  # end the sending side (FIN) before closing
+    busy_poll: bool = False  # look for events without waiting while connections are open
+    affinity: tuple[int, ...] = ()  # loop r is pinned to processor r mod count; () = none
+    affinity_nonrss: bool = False  # find processors that serve no network interrupts, and pin the loops to those
+    brief: bool = False  # short rows: N, CPS and the two SYN-RTTs
     command_line: str = ""  # as NCPS shows it after === CMDLINE
     dialect: bool = False  # typed in NCPS's dialect
 
@@ -209,6 +217,7 @@ class ServerPlan(Plan):
     usual_level: ClassVar[str] = "acks"  # to measure round trips: what a server sees between SYN and SYN-ACK is itself
 
     mode: str = "echo"
+    reuse_port: bool = False  # every loop listens on every port
     close: str = "rst"  # with the client's FIN neither side keeps TIME_WAIT
     capture: str = "off"
 
@@ -240,6 +249,8 @@ class ClientPlan(Plan):
     local_ports: int = 0  # number of local ports
     cross_connect: bool = False  # every loop uses every server port
     reconnect: bool = True  # a closed connection is replaced
+    pace_ns: int = 0  # mode p: time between two rounds of one connection
+    rate: Fraction | None = None  # connects a second, on a schedule whatever the answers; None = as fast as it goes
 
     def __post_init__(self) -> None:
         super().__post_init__()
