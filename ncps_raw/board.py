@@ -15,7 +15,7 @@ from typing import Final
 
 from ncps_capture.errors import EnvironmentFault
 
-from ncps_raw.engine.base import COUNTERS, STOP
+from ncps_raw.engine.base import COUNTERS, PAUSE, STOP
 
 ERRNOS: Final = 256
 _ERROR_CELLS: Final = 3  # count, first, last
@@ -23,6 +23,7 @@ _WIDTH: Final = len(COUNTERS)
 _STOP_AT: Final = 1  # cell 0 is the start line, cell 1 when the load ends (monotonic ns, 0 = when told)
 _LOOPS_AT: Final = 2
 _PARENT_CHECK_NS: Final = 500_000_000
+_PAUSE_LOOK_S: Final = 0.01
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class SharedBoard:
             raise EnvironmentFault(f"cannot make shared memory: {error.strerror}; is /dev/shm writable?") from None
 
     def set_state(self, state: int) -> None:
-        """Move the start line: GO, then STOP."""
+        """Move the start line: GO, then STOP; between them PAUSE and GO again, as often as wanted."""
         self._raw[0] = state
 
     def set_end(self, t_ns: int) -> None:
@@ -97,7 +98,17 @@ class WorkerBoard:
         self._parent = os.getppid()
 
     def state(self) -> int:
-        """The start line; STOP once the parent is gone, so that a killed run leaves no load behind."""
+        """The start line; STOP once the parent is gone, so that a killed run leaves no load behind.
+
+        A pause is spent in here, so that no engine needs to know of it; the end of the run ends it too.
+        """
+        state = self._state_now()
+        while state == PAUSE:
+            time.sleep(_PAUSE_LOOK_S)
+            state = self._state_now()
+        return state
+
+    def _state_now(self) -> int:
         assert self._cells is not None
         now = time.monotonic_ns()
         if now >= self._check_at:

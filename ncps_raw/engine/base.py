@@ -54,14 +54,15 @@ RECORDS_A_WRITE: Final = 4096
 
 GO: Final = 1
 STOP: Final = 2
-"""States of the start line in shared memory; 0 = wait."""
+PAUSE: Final = 3
+"""States of the start line in shared memory; 0 = wait. An engine never sees PAUSE: asking for the state holds it."""
 
 
 class Board(Protocol):
     """The engine's view of shared memory. One writer: this engine's process."""
 
     def state(self) -> int:
-        """0 = wait, GO or STOP."""
+        """0 = wait, GO or STOP. Returns only when the load may go on: a pause is spent in here."""
 
     def publish(self, loop: int, counts: list[int]) -> None:
         """Copy one loop's cumulative counters, in the order of COUNTERS."""

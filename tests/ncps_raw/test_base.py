@@ -34,4 +34,4 @@ def test_counters_have_the_numbers_of_their_names() -> None:
 
 def test_the_start_line_begins_with_waiting() -> None:
     """Fresh shared memory is zero."""
-    assert len({0, base.GO, base.STOP}) == 3
+    assert len({0, base.GO, base.STOP, base.PAUSE}) == 4

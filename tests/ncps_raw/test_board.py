@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from multiprocessing.context import BaseContext
 
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ncps_raw.board import ERRNOS, Failure, SharedBoard, WorkerBoard
-from ncps_raw.engine.base import COUNTERS, GO, STOP
+from ncps_raw.engine.base import COUNTERS, GO, PAUSE, STOP
 
 WIDTH = len(COUNTERS)
 
@@ -35,6 +37,24 @@ def test_the_start_line_waits_goes_and_stops() -> None:
     assert view.state() == GO
     board.set_state(STOP)
     assert view.state() == STOP
+
+
+@pytest.mark.parametrize("ended_by", ["resume", "stop", "the end of the run"])
+def test_a_pause_holds_whoever_asks_for_the_state(ended_by: str) -> None:
+    board = board_of(1, 1)
+    view = attached(board, 0)
+    board.set_state(PAUSE)
+    answers: list[int] = []
+    asking = threading.Thread(target=lambda: answers.append(view.state()))
+    asking.start()
+    asking.join(0.05)
+    assert asking.is_alive()
+    if ended_by == "the end of the run":
+        board.set_end(time.monotonic_ns())
+    else:
+        board.set_state(GO if ended_by == "resume" else STOP)
+    asking.join(30)
+    assert answers == [GO if ended_by == "resume" else STOP]
 
 
 @given(st.lists(st.lists(st.integers(0, 1 << 40), min_size=WIDTH, max_size=WIDTH), min_size=1, max_size=6))
@@ -105,7 +125,7 @@ def test_the_parent_reads_what_processes_write(method: str) -> None:
 ORPHAN = """
 import multiprocessing, os, sys, time
 from ncps_raw.board import SharedBoard
-from ncps_raw.engine.base import GO, STOP
+from ncps_raw.engine.base import GO, PAUSE, STOP
 
 def work(view):
     view.attach()
@@ -120,15 +140,22 @@ if __name__ == "__main__":
     board = SharedBoard(context, 1, 1)
     board.set_state(GO)
     context.Process(target=work, args=(board.for_worker(0),)).start()
+    if sys.argv[1] == "paused":
+        time.sleep(0.2)
+        board.set_state(PAUSE)
+        print("paused", flush=True)
     time.sleep(600)
 """
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the load of a killed parent ends by other means there")
-def test_a_worker_stops_when_its_parent_is_gone() -> None:
-    parent = subprocess.Popen([sys.executable, "-c", ORPHAN], stdout=subprocess.PIPE, text=True)
+@pytest.mark.parametrize("state", ["working", "paused"])
+def test_a_worker_stops_when_its_parent_is_gone(state: str) -> None:
+    parent = subprocess.Popen([sys.executable, "-c", ORPHAN, state], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     assert parent.stdout.readline() == "working\n"
+    if state == "paused":
+        assert parent.stdout.readline() == "paused\n"
     os.kill(parent.pid, signal.SIGKILL)
     assert parent.stdout.read() == "stopped\n"  # and then nobody holds the pipe any more
     assert parent.wait(30) == -signal.SIGKILL
