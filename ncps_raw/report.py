@@ -25,7 +25,7 @@ from ncps_capture.segments import ACK, HANDSHAKE, RST, SYN, UNKNOWN, Books, Segm
 from ncps_capture.spool import SpoolWriter
 
 from ncps_raw.output import Output
-from ncps_raw.session import scratch_folder
+from ncps_raw.scratch import scratch_folder
 
 LEVELS: Final = ("base", "resets", "acks")
 

@@ -9,19 +9,17 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import shutil
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ncps_analysis.records import Run, WireFacts
-from ncps_capture.errors import CaptureUnavailable, EnvironmentFault, FileFault
+from ncps_capture.errors import CaptureUnavailable, EnvironmentFault
 from ncps_capture.segments import CaptureSpec
 
 from ncps_raw import __version__
@@ -33,6 +31,7 @@ from ncps_raw.interrupts import LEFT_BY_SECOND, Interrupts, LeaveNow
 from ncps_raw.monitor import Monitor, Watched
 from ncps_raw.output import Output
 from ncps_raw.plan import Plan
+from ncps_raw.scratch import scratch_folder
 from ncps_raw.workers import Crew, Task, WorkerResult
 
 if TYPE_CHECKING:
@@ -106,19 +105,6 @@ def _place_for_the_run(plan: Plan) -> contextlib.AbstractContextManager[RunWrite
     from ncps_analysis.runfile import RunWriter
 
     return RunWriter(plan.run)
-
-
-@contextlib.contextmanager
-def scratch_folder() -> Iterator[str]:
-    """A folder for as long as it is entered; it goes with all that is in it. FileFault if there is no room for it."""
-    try:
-        folder = tempfile.mkdtemp(prefix="ncps-")
-    except OSError as error:
-        raise FileFault(f"cannot create a folder for this run: {error.strerror}; set TMPDIR to one with room") from None
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Session:

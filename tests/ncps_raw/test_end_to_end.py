@@ -1,7 +1,6 @@
 """Whole runs as a person makes them: server, client and capture as processes, judged by what they print and leave."""
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -295,7 +294,7 @@ def established(port: int) -> int:
     return sum(line.split()[2].endswith(f":{port:04X}") and line.split()[3] == "01" for line in lines)
 
 
-def test_a_killed_client_leaves_no_load_behind(port: int, scratch: Path) -> None:
+def test_a_killed_client_leaves_no_load_behind_and_its_folder_goes_with_the_next(port: int, scratch: Path) -> None:
     with serving(port, "-b", "127.0.0.1"):
         client = start("client", "127.0.0.1", "-p", str(port), "-r", "2", "-N", "20", "-i", "0.1")
         assert client.stdout is not None
@@ -304,8 +303,9 @@ def test_a_killed_client_leaves_no_load_behind(port: int, scratch: Path) -> None
         client.kill()
         client.communicate()
         until(lambda: not any(alive(pid) for pid in family), "the end of workers and capture")
-    (folder,) = scratch.glob("ncps-*")
-    shutil.rmtree(folder)  # nobody was left to do it
+    assert len(list(scratch.glob("ncps-*"))) == 1  # nobody was left to remove it
+    run("client", "127.0.0.1", "-p", str(port), "-r", "1", "-N", "1", "--no-reconnect", "--no-capture")
+    assert list(scratch.iterdir()) == []
 
 
 def test_rows_reach_a_pipe_at_once(port: int) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from loads import client_setup, free_ports, server_setup
 from ncps_analysis.records import CONNECTION
-from ncps_capture.errors import CaptureUnavailable, EnvironmentFault, FileFault
+from ncps_capture.errors import CaptureUnavailable, EnvironmentFault
 from ncps_capture.spool import SpoolWriter, read_spool
 
 from ncps_raw import session
@@ -56,12 +56,6 @@ def test_a_run_that_cannot_start_leaves_nothing(scratch: Path) -> None:
         run(PLAN, load(lambda folder: [Task(0, setup, f"{folder}/0")]))
     assert list(scratch.iterdir()) == []
     assert multiprocessing.active_children() == []
-
-
-def test_a_run_without_room_for_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", "/absent")
-    with pytest.raises(FileFault, match=r"cannot create a folder for this run: .*; set TMPDIR to one with room"):
-        run(PLAN, load(lambda folder: []))
 
 
 def test_a_second_interrupt_leaves_with_130_and_nothing_behind(
