@@ -16,11 +16,11 @@ import numpy as np
 from ncps_analysis.records import Run, WireFacts
 from ncps_analysis.runfile import load_run
 from ncps_analysis.summary import build_report, clock_offset
+from ncps_capture.capfile import open_capture
 from ncps_capture.decode import decode
-from ncps_capture.errors import UsageError
+from ncps_capture.errors import FileFault, UsageError
 from ncps_capture.handshake import HandshakeTable
 from ncps_capture.live import link_type_name
-from ncps_capture.pcapfile import open_pcap
 from ncps_capture.segments import ACK, HANDSHAKE, RST, SYN, UNKNOWN, Books, Segments
 from ncps_capture.spool import SpoolWriter
 
@@ -79,7 +79,7 @@ def read_capture(pcap: str, folder: str, say: Callable[[str], None]) -> WireFact
 
     How many packets it lost is not in the file, and so unknown; what it admitted is judged by what is in it.
     """
-    file = open_pcap(pcap)
+    file = open_capture(pcap)
     books, table = Books(), HandshakeTable(third_ack=True)
     spool = Path(folder, "capture.spool")
     first_t_ns, last_t_ns, level = UNKNOWN, UNKNOWN, 0
@@ -93,6 +93,8 @@ def read_capture(pcap: str, folder: str, say: Callable[[str], None]) -> WireFact
             last_t_ns = max(last_t_ns, int(batch.t_ns.max()))
             writer.append(table.settle(last_t_ns))
         writer.append(table.finish(last_t_ns))
+    if not file.packets:
+        raise FileFault(f"cannot join {pcap}: it has no packets")
     for warning in file.warnings:
         say(warning)
     return WireFacts(

@@ -142,7 +142,7 @@ def _rows(batch: Batch, frames: Ints, version: int, data: Bytes, net: Ints, vlan
     """Rows with what the IP header says, which must have been captured whole."""
     out = np.zeros(len(frames), SEGMENT)
     out["t_ns"] = batch.t_ns[frames]
-    out["frame"] = frames + batch.first_frame
+    out["frame"] = frames + batch.first_frame if batch.frames is None else batch.frames[frames]
     out["source"] = batch.source
     out["vlan"] = vlan
     out["ip_version"] = version

@@ -89,6 +89,7 @@ class Batch:
     link_type: int  # LINKTYPE number of pcap; the DLT number of a live handle is understood too
     first_frame: int  # frame number of row 0, from 1
     source: int
+    frames: npt.NDArray[np.int64] | None = None  # frame numbers of the rows, where they do not count up by one
 
 
 # ---- what a handshake row is -------------------------------------------------------------------------------

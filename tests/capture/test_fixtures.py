@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from ncps_capture import segments as sg
 from ncps_capture.addresses import address_text
+from ncps_capture.capfile import open_capture
 from ncps_capture.decode import decode
 from ncps_capture.handshake import HandshakeTable, books_of, merge_rows
-from ncps_capture.pcapfile import open_pcap
 from scapy.layers.inet import TCP
 from scapy.layers.inet6 import IPv6
 from scapy.utils import PcapReader
@@ -36,7 +36,7 @@ def remade(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def analyzed(name: str, chunk_bytes: int, settling: bool) -> tuple[sg.Handshakes, sg.Books]:
     """Merged rows and books of a fixture, as reading a saved file makes them."""
     table, books, parts, end_ns = HandshakeTable(), sg.Books(), [], 0
-    opened = open_pcap(FIXTURES / name)
+    opened = open_capture(FIXTURES / name)
     for batch in opened.batches(chunk_bytes):
         segments, seen = decode(batch, want_acks=True)
         books += seen
@@ -178,5 +178,5 @@ def test_the_captures_are_small_and_each_has_its_truth() -> None:
     sizes = {path.name: path.stat().st_size for path in FIXTURES.glob("*.pcap")}
     assert sizes.keys() == TRUTH.keys()
     assert max(sizes.values()) < 4096
-    assert {open_pcap(FIXTURES / name).link_type for name in TRUTH} == {0, 1, 101, 108, 113, 276}
-    assert all(open_pcap(FIXTURES / name).link_type == truth["link_type"] for name, truth in TRUTH.items())
+    assert {open_capture(FIXTURES / name).link_type for name in TRUTH} == {0, 1, 101, 108, 113, 276}
+    assert all(open_capture(FIXTURES / name).link_type == truth["link_type"] for name, truth in TRUTH.items())

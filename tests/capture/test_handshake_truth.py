@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from ncps_capture import segments as sg
 from ncps_capture.addresses import address_text
+from ncps_capture.capfile import open_capture
 from ncps_capture.decode import decode
 from ncps_capture.handshake import HandshakeTable, books_of, merge_rows
-from ncps_capture.pcapfile import open_pcap
 
 pytestmark = pytest.mark.truth
 
@@ -60,7 +60,7 @@ DIFFERENCES = {
 def read(name: str) -> tuple[sg.Handshakes, sg.Books]:
     table, books, parts = HandshakeTable(), sg.Books(), []
     last = 0
-    for batch in open_pcap(Path(os.environ["NCPS_TRUTH_PCAPS"]) / name).batches(1 << 12):
+    for batch in open_capture(Path(os.environ["NCPS_TRUTH_PCAPS"]) / name).batches(1 << 12):
         segments, more = decode(batch)
         books += more
         table.add(segments)

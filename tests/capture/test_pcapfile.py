@@ -1,6 +1,5 @@
 """The classic pcap reader against dpkt, over both byte orders and both resolutions, and over damaged files."""
 
-import gzip
 import io
 import struct
 from pathlib import Path
@@ -10,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ncps_capture.capfile import CaptureFile, open_capture
 from ncps_capture.errors import FileFault
-from ncps_capture.pcapfile import PcapFile, open_pcap
 from ncps_capture.segments import Batch
 
 MAGICS = {"micro": 0xA1B2C3D4, "nano": 0xA1B23C4D}
@@ -37,9 +36,11 @@ def flat(batches: list[Batch]) -> list[tuple[int, bytes, int, int]]:
     return out
 
 
-def read(path: Path, content: bytes, chunk_bytes: int = 1 << 20) -> tuple[PcapFile, list[tuple[int, bytes, int, int]]]:
+def read(
+    path: Path, content: bytes, chunk_bytes: int = 1 << 20
+) -> tuple[CaptureFile, list[tuple[int, bytes, int, int]]]:
     path.write_bytes(content)
-    opened = open_pcap(path, source=3)
+    opened = open_capture(path, source=3)
     batches = list(opened.batches(chunk_bytes))
     assert {batch.source for batch in batches} <= {3}
     return opened, flat(batches)
@@ -69,7 +70,7 @@ def test_every_record_is_read_as_it_is_and_as_dpkt_reads_it(
 def test_frames_are_numbered_across_batches(tmp_path: Path) -> None:
     path = tmp_path / "x.pcap"
     path.write_bytes(pcap([(1, 0, bytes(50), 50)] * 10))
-    batches = list(open_pcap(path).batches(chunk_bytes=140))
+    batches = list(open_capture(path).batches(chunk_bytes=140))
     assert len(batches) > 2
     assert [frame[3] for frame in flat(batches)] == list(range(1, 11))
 
@@ -78,12 +79,8 @@ def test_frames_are_numbered_across_batches(tmp_path: Path) -> None:
     ("content", "reason"),
     [
         (b"", "it is empty"),
-        (pcap([]), "it has a capture header and no packets"),
-        (b"GET / HTTP/1.1\r\n\r\n and more", r"it is not a pcap capture \(it starts with 47 45 54 20\)"),
-        (b"\x0a\x0d\x0d\x0a" + bytes(100), "it is pcapng; convert it: editcap -F pcap IN OUT"),
-        (gzip.compress(pcap([(1, 0, b"x", 1)])), "it is gzip; gunzip it first"),
-        (b"\x1f\x8b", "it is gzip; gunzip it first"),
-        (b"\xa1", r"it is not a pcap capture \(it starts with a1\)"),
+        (b"GET / HTTP/1.1\r\n\r\n and more", r"it is not a capture \(it starts with 47 45 54 20\)"),
+        (b"\xa1", r"it is not a capture \(it starts with a1\)"),
         (pcap([])[:23], "it is cut inside the capture header, at byte 23"),
     ],
 )
@@ -91,12 +88,12 @@ def test_files_without_packets_say_what_they_are(tmp_path: Path, content: bytes,
     path = tmp_path / "x.pcap"
     path.write_bytes(content)
     with pytest.raises(FileFault, match=f"^cannot read {path}: {reason}$"):
-        list(open_pcap(path).batches())
+        list(open_capture(path).batches())
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileFault, match=f"^cannot read {tmp_path}/none: No such file or directory$"):
-        open_pcap(tmp_path / "none")
+        open_capture(tmp_path / "none")
 
 
 @pytest.mark.parametrize("cut", [1, 59, 60, 61, 75])
@@ -105,13 +102,13 @@ def test_a_cut_last_record_is_reported_and_not_used(tmp_path: Path, cut: int, ch
     content = pcap([(1, 2, bytes(60), 60), (1, 3, bytes(60), 60)])
     opened, frames = read(tmp_path / "x.pcap", content[:-cut], chunk_bytes)
     assert [frame[3] for frame in frames] == [1]
-    assert opened.warnings == [f"{opened.path}: cut inside record 2 at byte 100; not used"]
+    assert opened.warnings == [f"{opened.name}: cut inside record 2 at byte 100; not used"]
 
 
 def test_a_first_record_that_is_cut_is_a_warning_and_no_packets(tmp_path: Path) -> None:
     opened, frames = read(tmp_path / "x.pcap", pcap([(1, 2, bytes(60), 60)])[:-1])
     assert frames == []
-    assert opened.warnings == [f"{opened.path}: cut inside record 1 at byte 24; not used"]
+    assert opened.warnings == [f"{opened.name}: cut inside record 1 at byte 24; not used"]
 
 
 @pytest.mark.parametrize("chunk_bytes", [50, 1 << 20])
@@ -122,7 +119,7 @@ def test_a_length_that_cannot_be_true_stops_the_reading_and_keeps_what_was_befor
     damaged = struct.pack("<IIII", 1, 4, (256 << 10) + 101, 60) + bytes(1 << 20)
     opened, frames = read(tmp_path / "x.pcap", good + damaged, chunk_bytes)
     assert [frame[3] for frame in frames] == [1, 2]
-    assert opened.warnings == [f"{opened.path}: damaged at byte {len(good)}, record 3; stopped there"]
+    assert opened.warnings == [f"{opened.name}: damaged at byte {len(good)}, record 3; stopped there"]
 
 
 def test_a_long_record_spans_chunks(tmp_path: Path) -> None:
@@ -136,7 +133,7 @@ def test_a_fraction_of_a_second_or_more_is_added_and_counted(tmp_path: Path) -> 
     opened, frames = read(tmp_path / "x.pcap", pcap([(5, 1_000_001, b"x", 1), (5, 999_999, b"x", 1)]))
     assert [frame[0] for frame in frames] == [6_000_001_000, 5_999_999_000]
     assert opened.warnings == [
-        f"{opened.path}: 1 records have a fraction of a second of 1 s or more; it was added to the seconds"
+        f"{opened.name}: 1 records have a fraction of a second of 1 s or more; it was added to the seconds"
     ]
 
 
@@ -144,9 +141,10 @@ def test_time_zone_is_ignored_with_a_warning_and_flags_above_the_link_type_are_m
     opened, frames = read(tmp_path / "x.pcap", pcap([(5, 0, b"x", 1)], zone=3600, network=0x1400_0071))
     assert opened.link_type == 113
     assert frames[0][0] == 5_000_000_000
-    assert opened.warnings == [f"{opened.path}: the header's time zone of 3600 s is ignored: times are taken as UTC"]
+    assert opened.warnings == [f"{opened.name}: the header's time zone of 3600 s is ignored: times are taken as UTC"]
 
 
-def test_a_header_alone_with_a_time_zone_still_has_no_packets(tmp_path: Path) -> None:
-    with pytest.raises(FileFault, match="no packets"):
-        read(tmp_path / "x.pcap", pcap([], zone=60))
+def test_a_header_alone_is_a_warning(tmp_path: Path) -> None:
+    opened, frames = read(tmp_path / "x.pcap", pcap([], zone=60))
+    assert (frames, opened.packets) == ([], 0)
+    assert opened.warnings[-1] == f"{opened.name}: it has a capture header and no packets"

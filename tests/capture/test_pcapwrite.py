@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ncps_capture.capfile import open_capture
 from ncps_capture.errors import FileFault
-from ncps_capture.pcapfile import open_pcap
 from ncps_capture.pcapwrite import PcapWriter, original_lengths
 from ncps_capture.segments import Batch
 from scapy.layers.inet import IP, TCP
@@ -70,7 +70,7 @@ def test_dpkt_and_scapy_read_the_same_frames_and_times(
 
 def test_our_own_reader_gives_back_the_batch(tmp_path: Path) -> None:
     original = batch([b"abc", b"", b"defgh"], [1_700_000_000_000_001_000, 5000, 7000])
-    (back,) = open_pcap(write(tmp_path / "w.pcap", original)).batches()
+    (back,) = open_capture(write(tmp_path / "w.pcap", original)).batches()
     np.testing.assert_array_equal(back.t_ns, original.t_ns)
     np.testing.assert_array_equal(back.caplens, original.caplens)
     assert [back.data[o : o + n].tobytes() for o, n in zip(back.offsets, back.caplens, strict=True)] == [
@@ -93,7 +93,7 @@ def test_tcpdump_reads_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("given_type", "written"), [(1, 1), (12, 101), (14, 101), (101, 101), (113, 113)])
 def test_raw_ip_is_101_in_files_of_all_systems(tmp_path: Path, given_type: int, written: int) -> None:
     path = write(tmp_path / "w.pcap", batch([b"E"], link_type=given_type))
-    assert open_pcap(path).link_type == written
+    assert open_capture(path).link_type == written
 
 
 PAYLOAD = Raw(b"x" * 500)

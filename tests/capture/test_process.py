@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ncps_capture import process
+from ncps_capture.capfile import open_capture
 from ncps_capture.decode import decode
 from ncps_capture.errors import CaptureUnavailable
 from ncps_capture.handshake import HandshakeTable, books_of, merge_rows
-from ncps_capture.pcapfile import open_pcap
 from ncps_capture.process import CaptureProcess, CaptureResult, Counters
 from ncps_capture.segments import (
     ANSWERED,
@@ -91,7 +91,7 @@ def rows_of_file(path: Path, end_ns: int) -> tuple[Handshakes, Books]:
     """The same packets by way of a file."""
     books = Books()
     table = HandshakeTable()
-    for batch in open_pcap(path).batches():
+    for batch in open_capture(path).batches():
         segments, found = decode(batch)
         books += found
         table.add(segments)

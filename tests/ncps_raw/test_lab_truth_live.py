@@ -21,9 +21,9 @@ import pytest
 from ncps_analysis.records import CONNECTION, Run
 from ncps_analysis.runfile import load_run
 from ncps_capture.addresses import address_words
+from ncps_capture.capfile import open_capture
 from ncps_capture.decode import decode
 from ncps_capture.handshake import HandshakeTable, books_of, merge_rows
-from ncps_capture.pcapfile import open_pcap
 from ncps_capture.segments import ANSWERED, F_CLOCK_STEP, HANDSHAKE, UNKNOWN, Handshakes, rtt_first_ns, syn_retrans
 from ncps_capture.spool import read_spool
 from running import finish, report, until
@@ -159,14 +159,14 @@ def packets_in(path: Path) -> int:
     """Whole records of a capture that is being written."""
     if path.stat().st_size <= 24:
         return 0
-    file = open_pcap(path)
+    file = open_capture(path)
     return sum(len(batch.offsets) for batch in file.batches())
 
 
 def table_of(path: Path) -> Handshakes:
     """A saved capture through the same table as live packets."""
     table, last_ns = HandshakeTable(), 0
-    for batch in open_pcap(path).batches():
+    for batch in open_capture(path).batches():
         segments, _ = decode(batch)
         table.add(segments)
         last_ns = max(last_ns, int(batch.t_ns.max()))

@@ -231,7 +231,7 @@ def test_a_capture_of_something_else_is_said(port: int, tmp_path: Path) -> None:
         run(*("client", "127.0.0.1", "-p", str(port), "-r", "2", "-N", "5", "--no-reconnect", "--run", str(saved)))
     code, out, err = run("report", str(saved), "--pcap", str(saved))
     assert (code, out) == (3, "")
-    assert err.startswith(f"ncps: cannot read {saved}: it is not a pcap capture")
+    assert err.startswith(f"ncps: cannot read {saved}: it is not a capture")
     with PcapWriter(pcap, 1, 128) as writer:
         writer.write(frames(b"\x00" * 60))
     figures = joined(saved, pcap)
