@@ -116,6 +116,7 @@ def _setup(plan: ClientPlan, target: net.Target, loops: Sequence[int]) -> Client
         reconnect=plan.reconnect,
         abortive=plan.close == "rst",
         drain_ns=DRAIN_NS,
+        pace_ns=plan.pace_ns,
         # The join with packets is what needs them, and a saved run may be joined with a capture made elsewhere.
         local_ends=plan.capture != "off" or plan.run is not None,
         loops=tuple(

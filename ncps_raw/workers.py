@@ -21,7 +21,7 @@ from ncps_capture.errors import EnvironmentFault, NcpsError
 from ncps_capture.spool import SpoolWriter
 
 from ncps_raw.board import SharedBoard, WorkerBoard
-from ncps_raw.engine.base import GO, STOP, ClientSetup, ServerSetup
+from ncps_raw.engine.base import GO, PAUSE, STOP, ClientSetup, ServerSetup
 from ncps_raw.engine.base import Path as AddressPair
 
 IGNORED_SIGNALS: Final = tuple(
@@ -104,6 +104,14 @@ class Crew:
     def stop(self) -> None:
         """Ask all to drain and end."""
         self.board.set_state(STOP)
+
+    def hold(self, held: bool) -> None:
+        """Let all stand still where they are, or go on."""
+        self.board.set_state(PAUSE if held else GO)
+
+    def pids(self) -> list[int]:
+        """Numbers of the processes, in the order of the tasks."""
+        return [worker.process.pid or 0 for worker in self._workers]
 
     def working(self) -> int:
         """How many are still at it."""
@@ -212,10 +220,10 @@ def _told_to_go(pipe: Connection, board: WorkerBoard) -> bool:
 def _engine(task: Task, board: WorkerBoard, spool: SpoolWriter | None) -> Any:
     """The engine of this task, ready to run."""
     if isinstance(task.setup, ClientSetup):
-        from ncps_raw.engine.selector_client import SelectorClient
+        from ncps_raw.engine.endless_client import client_engine
 
         assert spool is not None
-        return SelectorClient(task.setup, board, spool)
+        return client_engine(task.setup, board, spool)
     from ncps_raw.engine.selector_server import SelectorServer
 
     server = SelectorServer(task.setup, board, spool)

@@ -102,6 +102,7 @@ class ClientSetup:
     abortive: bool
     drain_ns: int  # how long after the end connections under way may finish
     loops: tuple[ClientLoop, ...]
+    pace_ns: int = 0  # from one round of a connection to its next, and how far the first connects are spread
     local_ends: bool = True  # whether anything will use the local port of a record: if not, it stays 0 (unknown)
 
 

@@ -30,6 +30,7 @@ CONNECTING: Final = 0
 SENDING: Final = 1
 RECEIVING: Final = 2
 HOLDING: Final = 3
+PAUSED: Final = 4
 
 
 class Slot:
@@ -49,6 +50,7 @@ class Slot:
         "sock",
         "start",
         "state",
+        "unit",
     )
 
     def __init__(self, loop: ClientShare) -> None:
@@ -64,7 +66,8 @@ class Slot:
         self.rport = 0
         self.path = 0
         self.sent = 0
-        self.answered = False  # the peer spoke before all was sent
+        self.unit = 0  # bytes of the unit that is being sent, where that depends on the last receipt
+        self.answered = 0  # bytes of the last receipt, where the peer spoke before all was sent
 
 
 class ClientShare:

@@ -61,7 +61,8 @@ class LevelPoller:
 
     def unregister(self, fd: int) -> None:
         """Stop watching: needed before close, because nothing here notices a close."""
-        self._selector.unregister(fd)
+        if fd in self._selector.get_map():
+            self._selector.unregister(fd)
 
     def poll(self, timeout: float | None = None, maxevents: int = -1) -> list[tuple[int, int]]:
         """Wait at most ``timeout`` seconds; (descriptor, events) pairs."""

@@ -13,6 +13,7 @@ import errno
 import gc
 import socket
 import time
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Any, Final
 
@@ -99,6 +100,7 @@ class SelectorClient:
         "_board",
         "_by_fd",
         "_draining",
+        "_due",
         "_eager",
         "_eager_wait",
         "_edges",
@@ -109,6 +111,7 @@ class SelectorClient:
         "_inbox",
         "_local_ends",
         "_loops",
+        "_masks",
         "_paths",
         "_payload",
         "_poller",
@@ -116,9 +119,10 @@ class SelectorClient:
         "_reconnect",
         "_records",
         "_remote",
-        "_sends",
         "_setup",
         "_size",
+        "_talk",
+        "_timers",
     )
 
     def __init__(self, setup: ClientSetup, board: Board, ledger: Ledger) -> None:
@@ -142,8 +146,12 @@ class SelectorClient:
         self._size = setup.size
         self._payload = memoryview(bytes(setup.size))
         self._inbox = bytearray(setup.size)
-        self._sends = setup.mode.tx != 0
         self._receives = setup.mode.rx != 0
+        # What differs from plan to plan is chosen here, once, so that nothing on the way of a connection asks again.
+        self._talk: Callable[[Slot], None] = self._send if setup.mode.tx != 0 else self._exchanged
+        self._masks: tuple[int, ...] = (WAIT_CONNECTED, WAIT_CONNECTED, WAIT_ANSWER, WAIT_ANSWER)
+        self._timers: Sequence[object] = self._held
+        self._due: Callable[[int], float] = self._release
         self._draining = False
         self._eager = EAGER_CREDIT if AVAILABLE and self._edges else -1
         self._eager_wait = 0
@@ -167,7 +175,7 @@ class SelectorClient:
     def _drive(self) -> None:
         poll, lookup, handle = self._poller.poll, self._by_fd.get, self._handle
         state, publish = self._board.state, self._board.publish
-        held, loops = self._held, self._loops
+        timers, due, loops = self._timers, self._due, self._loops
         deadline, wait = 0, 0.0
         while True:
             busy = not self._draining and self._start_some(clock())
@@ -176,7 +184,7 @@ class SelectorClient:
                 if slot is not None:
                     handle(slot, events)
             now = clock()
-            wait = min(IDLE_S, self._release(now)) if held else IDLE_S
+            wait = min(IDLE_S, due(now)) if timers else IDLE_S
             for loop in loops:
                 publish(loop.index, loop.counts)
                 if loop.backoff.not_before_ns > now:
@@ -188,7 +196,7 @@ class SelectorClient:
                 self._draining = True
                 deadline = now + self._setup.drain_ns
                 wait = 0.0
-                self._release(now)
+                due(now)
             elif not self._reconnect and not self._by_fd and self._all_attempted():
                 return
 
@@ -237,8 +245,7 @@ class SelectorClient:
         loop.counts[ATTEMPTED] += 1
         slot.connected = UNKNOWN
         slot.rtt = NO_RTT
-        slot.retrans = slot.sent = slot.lport = 0
-        slot.answered = False
+        slot.retrans = slot.sent = slot.lport = slot.answered = 0
         slot.state = CONNECTING
         slot.rport, target = loop.targets[loop.remote_at]
         if loop.steps:
@@ -266,7 +273,7 @@ class SelectorClient:
                 self._eager = EAGER_CREDIT
                 self._established(slot, info)
                 if slot.sock is sock:
-                    self._poller.register(fd, WAIT_CONNECTED if slot.state == SENDING else WAIT_ANSWER)
+                    self._poller.register(fd, self._masks[slot.state])
                 return
             self._eager -= self._eager > 0
         self._poller.register(fd, WAIT_CONNECTED)
@@ -357,10 +364,7 @@ class SelectorClient:
                 counts[CLEAN] += 1
                 counts[CLEAN_RTT] += slot.rtt
         self._know_local_end(slot)
-        if self._sends:
-            self._send(slot)
-        else:
-            self._exchanged(slot)
+        self._talk(slot)
 
     # ---- the conversation -----------------------------------------------------------------------------------
 
@@ -442,7 +446,7 @@ class SelectorClient:
                 self._ended(slot, R_IO_FAILED, 0)
                 return
             slot.loop.counts[RX_BYTES] += n
-            slot.answered = True
+            slot.answered = n
 
     def _exchanged(self, slot: Slot) -> None:
         """The conversation is over: close, or hold until the connection is old enough."""

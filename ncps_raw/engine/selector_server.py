@@ -1,4 +1,4 @@
-"""The selector engine's server: accept, send back what was read, close with RST when the peer has closed.
+"""The selector engine's server: accept, talk as the row says, close with RST when the peer has closed.
 
 The one idea: the listener carries what each accepted socket inherits (linger 0 on Linux), so that an accepted
 connection costs accept, TCP_INFO, one read and one write, one registration, the read that finds the end, and close.
@@ -14,6 +14,7 @@ import gc
 import socket
 import sys
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from ncps_raw.engine.base import (
@@ -56,6 +57,10 @@ EVENTS_A_ROUND: Final = 64
 IDLE_S: Final = 0.05
 RETRY_ACCEPT_NS: Final = 100_000_000
 LINGER_IS_INHERITED: Final = sys.platform == "linux"
+TURN_BYTES: Final = 1 << 16
+"""About how much one connection moves before the next one has its turn."""
+LEFT: Final = frozenset({errno.ECONNRESET, errno.EPIPE})
+"""How sending ends at a peer that has closed."""
 NO_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 clock = time.monotonic_ns
@@ -109,6 +114,13 @@ class SelectorServer:
         self._inbox = bytearray(setup.size)
         self._view = memoryview(self._inbox)
         self._resting_until = 0
+        # Chosen by the row, once. Those that only send or only receive are watched by level: a turn is a share each.
+        self._talk: Callable[[_Accepted, int], None] = self._receive
+        self._watched = IN | RDHUP | ET
+        if setup.mode.gate != "peer":
+            self._talk, self._watched = (self._pour, OUT) if setup.mode.rx == 0 else (self._swallow, IN)
+        self._payload = memoryview(bytes(setup.size))
+        self._turn = range(max(1, TURN_BYTES // setup.size))
 
     def listen(self) -> None:
         """Open every listening socket of the plan. OSError carries (errno, text, address)."""
@@ -148,14 +160,14 @@ class SelectorServer:
     def _serve(self) -> None:
         poll, lookup, listeners = self._poller.poll, self._by_fd.get, self._listeners
         state, publish, shares = self._board.state, self._board.publish, self._shares
-        receive = self._receive
+        talk = self._talk
         while state() != STOP:
             for fd, events in poll(IDLE_S, EVENTS_A_ROUND):
                 peer = lookup(fd)
                 if peer is not None:
                     if peer.backlog and events & OUT and not self._send_backlog(peer):
                         continue
-                    receive(peer, events & RDHUP)
+                    talk(peer, events & RDHUP)
                 elif fd in listeners:
                     self._accept(*listeners[fd])
             if self._resting_until and clock() >= self._resting_until:
@@ -232,8 +244,8 @@ class SelectorServer:
             here = self._here[host] = self._paths.number(local_name(sock)[0], host)
         peer.path = here
         self._by_fd[fd] = peer
-        self._poller.register(fd, IN | RDHUP | ET)
-        self._receive(peer, 0)
+        self._poller.register(fd, self._watched)
+        self._talk(peer, 0)
 
     # ---- the conversation -----------------------------------------------------------------------------------
 
@@ -286,6 +298,37 @@ class SelectorServer:
             return False
         self._poller.modify(peer.sock.fileno(), IN | RDHUP | ET)
         return True
+
+    def _pour(self, peer: _Accepted, _: int) -> None:
+        """Send without end. The peer ends it as it likes: with what it has not read it can only reset."""
+        counts, sock = peer.loop.counts, peer.sock
+        for _ in self._turn:
+            try:
+                counts[TX_BYTES] += sock.send(self._payload, DONT_WAIT)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                number = error.errno or errno.EIO
+                self._ended(peer, 0 if number in LEFT else number)
+                return
+
+    def _swallow(self, peer: _Accepted, _: int) -> None:
+        """Read and discard."""
+        counts, sock, size = peer.loop.counts, peer.sock, len(self._view)
+        for _ in self._turn:
+            try:
+                n = sock.recv_into(self._view, size, DONT_WAIT)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self._ended(peer, error.errno or errno.EIO)
+                return
+            if n == 0:
+                self._ended(peer, 0)
+                return
+            counts[RX_BYTES] += n
+            if n < size:
+                return
 
     def _ended(self, peer: _Accepted, number: int) -> None:
         """The peer has closed (``number`` 0), or sending or receiving failed."""

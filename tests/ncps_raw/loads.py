@@ -32,6 +32,7 @@ from ncps_raw.engine.base import (
     ServerLoop,
     ServerSetup,
 )
+from ncps_raw.engine.endless_client import client_engine
 from ncps_raw.engine.poller import LevelPoller
 from ncps_raw.ports import ClientPorts
 
@@ -180,7 +181,7 @@ def client_setup(
 @contextlib.contextmanager
 def client(port: int | Sequence[int], **wishes: Any) -> Iterator[Running]:
     board, ledger = Board(), Ledger()
-    running = Running(selector_client.SelectorClient(client_setup(port, **wishes), board, ledger), board, ledger)
+    running = Running(client_engine(client_setup(port, **wishes), board, ledger), board, ledger)
     try:
         yield running
     finally:
@@ -188,7 +189,7 @@ def client(port: int | Sequence[int], **wishes: Any) -> Iterator[Running]:
         running.ended()
 
 
-def server_setup(ports: Sequence[Sequence[int]], **other: Any) -> ServerSetup:
+def server_setup(ports: Sequence[Sequence[int]], *, mode: str = "echo", **other: Any) -> ServerSetup:
     plain: dict[str, Any] = {
         "family": socket.AF_INET,
         "bind": ("127.0.0.1",),
@@ -198,7 +199,7 @@ def server_setup(ports: Sequence[Sequence[int]], **other: Any) -> ServerSetup:
         "max_records": 1_000_000,
     }
     loops = tuple(ServerLoop(i, tuple(each)) for i, each in enumerate(ports))
-    return ServerSetup(mode=SERVER_MODES["echo"], loops=loops, **{**plain, **other})
+    return ServerSetup(mode=SERVER_MODES[mode], loops=loops, **{**plain, **other})
 
 
 @contextlib.contextmanager

@@ -29,7 +29,8 @@ def test_ncps_modes_0_and_1() -> None:
 
 def test_the_server_waits_for_its_peer_and_never_ends_by_itself() -> None:
     echo = SERVER_MODES["echo"]
-    assert (echo.tx, echo.rx, echo.rx_complete, echo.gate) == (None, None, "any", "peer")
+    assert (echo.tx, echo.rx, echo.rx_complete, echo.gate, echo.end) == (None, None, "any", "peer", "peer")
+    assert {mode.end for mode in SERVER_MODES.values()} == {"peer"}
 
 
 @pytest.mark.parametrize("mode", EVERY, ids=lambda mode: mode.name)
@@ -38,6 +39,8 @@ def test_rows_use_the_documented_words_only(mode: Mode) -> None:
     rules = inspect.getdoc(conversation) or ""
     assert f"``{mode.gate}``" in rules
     assert f"``{mode.rx_complete}``" in rules
+    assert f"``{mode.tx_size}``" in rules
+    assert f"``{mode.end}``" in rules
     assert mode.says
     assert "\n" not in mode.says
 
