@@ -8,6 +8,7 @@ do not depend on how the capture was cut, and the table holds the open attempts 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -44,6 +45,11 @@ _SET_ASIDE_NS: Final = 1_000_000_000
 _SET_ASIDE_AT_LEAST: Final = 2048
 """Setting aside costs a copy of all that waits: worth it for many, and for those that have waited a while."""
 
+_MOST_WAITING: Final = 4_000_000
+"""Segments that wait, some 130 bytes each. Beyond that the oldest leave undecided, and ``merge_rows`` finds what answers
+them later; a refusal that late is ignored, which a black hole that swallows millions does not send.
+"""
+
 _MOST_SYNS: Final = 1000
 """SYNs of a round that make it leave undecided: a flood of one SYN must neither fill memory nor be settled again and
 again. ``merge_rows`` brings the pieces together."""
@@ -67,9 +73,17 @@ class HandshakeTable:
     less ``dup_window_ns``. ``third_ack``: the segments include ACKs of clients, so an answered attempt stays until it
     was acknowledged, at most four seconds (D12); without it bare ACKs can do no more than challenge (D3).
     The truth is ``merge_rows`` of all rows that ``settle`` and ``finish`` returned.
+    ``most_waiting``: segments that may wait for something to come, those of the last second not counted.
     """
 
-    def __init__(self, dup_window_ns: int = 5_000_000, quiet_ns: int = 100_000_000, third_ack: bool = False) -> None:
+    def __init__(
+        self,
+        dup_window_ns: int = 5_000_000,
+        quiet_ns: int = 100_000_000,
+        third_ack: bool = False,
+        most_waiting: int = _MOST_WAITING,
+    ) -> None:
+        self._most_waiting = most_waiting
         self._window_ns = dup_window_ns
         self._third_ack = third_ack
         self._quiet_ns = quiet_ns
@@ -96,25 +110,41 @@ class HandshakeTable:
             found.rows["syn_n"].astype(np.int64) + found.rows["dup_syn"] > _MOST_SYNS
         )
         done = (found.ready_ns < horizon) | flood
-        rows = pick(found.rows, done)
+        rows = found.rows if done.all() else pick(found.rows, done)
         held = np.append(~done, True)[found.owner] & ((found.owner != NOBODY) | (self._order_ns >= horizon))
         self._keep(~done, held)
         self._set_aside(horizon - _SET_ASIDE_NS)
         _add(self._gone, rows)
-        return rows
+        return join((rows, *self._crowded_out())) if len(self._waiting) > self._most_waiting else rows
 
     def finish(self, end_ns: int) -> Handshakes:
         """All other rows, the capture having ended at ``end_ns``. The table is empty then."""
+        return join(list(self.finish_in_parts(end_ns)))
+
+    def finish_in_parts(self, end_ns: int) -> Iterator[Handshakes]:
+        """What ``finish`` returns, a part at a time: for captures that end with millions of open attempts."""
         self._refresh()
+        rows = self._settled.rows
+        self._keep(np.zeros(len(rows), np.bool_), np.zeros(len(self._segments), np.bool_))
+        yield self._ended(rows, end_ns)
         # Not at once: several times faster than a million of them together, which do not fit the cache.
-        waited = [self._settle_all(*part).rows for part in self._waiting.take_all()]
+        for part in self._waiting.take_all():
+            yield self._ended(self._settle_all(*part).rows, end_ns)
         self._aside = dict.fromkeys(LIVE_FIELDS, 0)
-        rows = join((self._settled.rows, *waited))
+
+    def _ended(self, rows: Handshakes, end_ns: int) -> Handshakes:
         early = (rows["state"] == UNANSWERED) & (end_ns - rows["t_syn_last_ns"] < CENSORED_NS)
         rows["flags"][early] |= F_CENSORED
         _add(self._gone, rows)
-        self._keep(np.zeros(len(self._settled.rows), np.bool_), np.zeros(len(self._segments), np.bool_))
         return rows
+
+    def _crowded_out(self) -> Iterator[Handshakes]:
+        """Rows of the oldest that wait, while too much does."""
+        while len(self._waiting) > self._most_waiting:
+            rows = self._settle_all(*self._waiting.take_oldest()).rows
+            _add(self._aside, rows, -1)
+            _add(self._gone, rows)
+            yield rows
 
     def live(self) -> dict[str, int]:
         """Totals so far by LIVE_FIELDS, attempts still open included.
@@ -134,22 +164,18 @@ class HandshakeTable:
 
     def _refresh(self, overdue: Words = _NOTHING) -> None:
         """Settle what came, with what waited for it or need not wait any longer."""
-        segments = join([self._segments[:0], *(part for part, _ in self._new)])
-        order_ns = np.concatenate([self._order_ns[:0], *(part for _, part in self._new)])
-        self._new = []
+        parts, self._new = self._new, []
         if len(self._waiting):
-            wanted = np.concatenate((overdue, tuples_of_segments(segments).hashes))
+            wanted = np.concatenate((overdue, *(tuples_of_segments(segments).hashes for segments, _ in parts)))
             again, again_ns = self._waiting.take(wanted)
             if len(again):
                 _add(self._aside, self._settle_all(again, again_ns).rows, -1)
-                segments, order_ns = join((again, segments)), np.concatenate((again_ns, order_ns))
-        self._take_in(segments, order_ns)
-
-    def _take_in(self, segments: Segments, order_ns: Ints) -> None:
-        if not len(segments):
+                parts = [(again, again_ns), *parts]
+        if not parts:
             return
-        self._segments = join((self._segments, segments))
-        self._order_ns = np.concatenate((self._order_ns, order_ns))
+        # One copy of everything, however it came.
+        self._segments = join([self._segments, *(segments for segments, _ in parts)])
+        self._order_ns = np.concatenate([self._order_ns, *(order_ns for _, order_ns in parts)])
         self._settled = self._settle_all(self._segments, self._order_ns)
 
     def _keep(self, rows: npt.NDArray[np.bool_], segments: npt.NDArray[np.bool_]) -> None:

@@ -96,6 +96,11 @@ class Waiting:
         self._blocks = [block for block in self._blocks if block.left]
         return join(segments), np.concatenate(order_ns)
 
+    def take_oldest(self) -> tuple[Segments, Ints]:
+        """The block that was set aside first, whole tuples; there must be one."""
+        block = _merged([self._blocks.pop(0)])
+        return block.segments, block.order_ns
+
     def take_all(self) -> Iterator[tuple[Segments, Ints]]:
         """Everything that waits, whole tuples at a time; nothing does any longer."""
         while self._blocks:

@@ -470,3 +470,41 @@ def test_nothing_at_all():
     assert (len(rows), rows.dtype) == (0, sg.HANDSHAKE)
     assert len(merge_rows(rows)) == 0
     assert books_of(rows) == sg.Books()
+
+
+def test_a_crowd_that_waits_leaves_early_and_is_counted_all_the_same() -> None:
+    """A black hole: 12,000 SYNs in four seconds, of which every 100th is answered long after it had to leave."""
+    segments = np.zeros(12_120, sg.SEGMENT)
+    n = 12_000
+    segments["t_ns"][:n] = np.arange(n) * 333_333 + 10**18
+    segments["src_lo"] = 0xFFFF_0A00_0001
+    segments["dst_lo"] = 0xFFFF_0A00_0002
+    segments["src_hi"][:n] = np.arange(n)
+    segments["sport"], segments["dport"], segments["flags"] = 1000, 80, 2
+    segments["seq"][:n] = np.arange(n)
+    segments["frame"] = np.arange(len(segments)) + 1
+    late = segments[n:]
+    late["t_ns"] = 10**18 + 5 * 10**9 + np.arange(120) * 1000
+    late["src_hi"], late["dst_hi"] = 0, np.arange(0, n, 100)
+    late["src_lo"], late["dst_lo"] = 0xFFFF_0A00_0002, 0xFFFF_0A00_0001
+    late["sport"], late["dport"], late["flags"] = 80, 1000, 18
+    late["ack"] = np.arange(0, n, 100) + 1
+    table = HandshakeTable(most_waiting=3_000)
+    rows, most = [], 0
+    for part in np.array_split(segments, 40):
+        table.add(part)
+        rows.append(table.settle(int(part["t_ns"][-1])))
+        most = max(most, table.open_segments())
+    live = table.live()
+    rows += table.finish_in_parts(int(segments["t_ns"][-1]))
+    reference = HandshakeTable()
+    reference.add(segments)
+    found = merge_rows(np.concatenate(rows))
+    wanted = merge_rows(reference.finish(int(segments["t_ns"][-1])))
+    assert int((wanted["state"] == sg.ANSWERED).sum()) == 120
+    for each in (found, wanted):  # who left before the end was known cannot say how soon it came
+        each["flags"] &= ~np.uint16(sg.F_CENSORED)
+    assert np.array_equal(found, wanted)
+    assert most < 9_000
+    assert live["answered_clean"] <= 120
+    assert table.open_segments() == 0

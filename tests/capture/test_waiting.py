@@ -126,3 +126,16 @@ def test_what_comes_in_ticks_is_moved_few_times(monkeypatch):
         assert len(table.take(hashes_of([10**9]))[0]) == 0
     assert len(table) == 8000
     assert moved < 30 * 8000
+
+
+def test_the_oldest_leave_first_whole() -> None:
+    some = Waiting()
+    for start in (0, 400_000):
+        segments = np.zeros(waiting.BLOCK, sg.SEGMENT)
+        segments["frame"] = np.arange(waiting.BLOCK) + start
+        hashes = np.arange(waiting.BLOCK, dtype=np.uint64) + np.uint64(start)
+        some.put(segments, segments["frame"].copy(), hashes, segments["frame"].copy())
+    segments, order_ns = some.take_oldest()
+    assert np.array_equal(segments["frame"], np.arange(waiting.BLOCK))
+    assert np.array_equal(order_ns, np.arange(waiting.BLOCK))
+    assert len(some) == waiting.BLOCK
