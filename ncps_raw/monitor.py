@@ -167,7 +167,9 @@ class Monitor:
         row: Callable[[Interval], None],
         say: Callable[[str], None],
         advise: Callable[[Failure], str],
+        look: Callable[[], None] = lambda: None,
     ) -> None:
+        """``look`` is called between two waits, until the load ends: for a person who wants something of it."""
         self._plan = plan
         self._board = board
         self._crew = crew
@@ -178,6 +180,7 @@ class Monitor:
         self._row = row
         self._say = say
         self._advise = advise
+        self._look = look
         self._said: dict[int, tuple[int, int]] = {}  # errno -> (when, count then)
         self._working = 0
         self._ticks: deque[_Tick] = deque()
@@ -193,6 +196,7 @@ class Monitor:
         next_tick = t0_ns + plan.interval_ns
         warming = plan.warmup_ns > 0
         while True:
+            self._look()
             now = time.monotonic_ns()
             if warming and now >= seen.record_start_ns:
                 totals = self._board.totals()

@@ -26,16 +26,28 @@ from ncps_raw import colour
 
 @dataclass(frozen=True)
 class _View:
-    header: Callable[[], str] | None
-    row: Callable[[Interval], str] | None
+    header: Callable[[int], str] | None
+    row: Callable[[Interval, int], str] | None
     report: Callable[[RunReport], str]
 
 
+def _text_header(form: int) -> str:
+    return ncps_view.header_of(form) if form else text_view.interval_header()
+
+
+def _text_row(interval: Interval, form: int) -> str:
+    return ncps_view.row_of(interval, form, unknown="-") if form else text_view.interval_row(interval)
+
+
+def _line(interval: Interval, form: int) -> str:
+    return json_view.dumps_line(interval)
+
+
 _VIEWS = {
-    "text": _View(text_view.interval_header, text_view.interval_row, text_view.report),
-    "ncps": _View(ncps_view.header, ncps_view.row, ncps_view.report),
+    "text": _View(_text_header, _text_row, text_view.report),
+    "ncps": _View(ncps_view.header_of, ncps_view.row_of, ncps_view.report),
     "json": _View(None, None, json_view.dumps),
-    "jsonl": _View(None, json_view.dumps_line, json_view.dumps_line),
+    "jsonl": _View(None, _line, json_view.dumps_line),
 }
 
 
@@ -49,6 +61,7 @@ class Output:
         *,
         silent_rows: bool,
         quiet: bool,
+        brief: bool = False,
         on_gone: Callable[[], None] = lambda: None,
     ) -> None:
         """``on_gone`` is called when the reader of standard output has left."""
@@ -59,6 +72,9 @@ class Output:
         self._quiet = quiet
         self._path = path
         self._began = False
+        self._form = 1 if brief else 0
+        # NCPS started with -brief prints no names of columns; for a person a figure without its name says little.
+        self._header_due = not (brief and format_ == "ncps")
         self.gone = False
         self._on_gone = on_gone
         self._file: TextIO = sys.stdout
@@ -82,19 +98,25 @@ class Output:
                 self._file.close()
 
     def row(self, interval: Interval) -> None:
-        """One interval row, after the header if it is the first."""
+        """One interval row, after the header if it is the first, or the first of a new form."""
         if not self._rows or self._view.row is None:
             return
-        text = self._view.row(interval)
-        if not self._began and self._view.header is not None:
-            text = self._view.header() + "\n" + text
+        text = self._view.row(interval, self._form)
+        if self._header_due and self._view.header is not None:
+            text = self._view.header(self._form) + "\n" + text
+        self._header_due = False
         self._began = True
         self._write(text + "\n")
+
+    def next_form(self) -> None:
+        """From the next row on: from all columns to brief rows, to the rate alone, and round again."""
+        self._form = (self._form + 1) % ncps_view.FORMS
+        self._header_due = True
 
     def report(self, report: RunReport) -> None:
         """The final report; its text ends with one line end."""
         text = self._view.report(report)
-        if self._began and self._view.header is text_view.interval_header:
+        if self._began and self._view.header is _text_header:
             text = "\n" + text
         self._write(text if text.endswith("\n") else text + "\n")
 

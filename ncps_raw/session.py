@@ -18,16 +18,18 @@ from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ncps_analysis.records import Run, WireFacts
+from ncps_analysis.records import Interval, Run, WireFacts
 from ncps_capture.errors import CaptureUnavailable, EnvironmentFault
 from ncps_capture.segments import CaptureSpec
 
-from ncps_raw import __version__
+from ncps_raw import __version__, affinity
 from ncps_raw.board import Failure, SharedBoard
+from ncps_raw.controls import LETTERS, Controls
 from ncps_raw.engine.base import ATTEMPTED, ESTABLISHED, FAILED, NOT_STARTED
 from ncps_raw.engine.base import Path as AddressPair
 from ncps_raw.engine.kernel import AVAILABLE
 from ncps_raw.interrupts import LEFT_BY_SECOND, Interrupts, LeaveNow
+from ncps_raw.keys import Keys
 from ncps_raw.monitor import Monitor, Watched
 from ncps_raw.output import Output
 from ncps_raw.plan import Plan
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 WORKER_PATIENCE_S = 20.0
 CAPTURE_GRACE_S = 1.0
 DRAIN_NS = 1_000_000_000
+DELAY_SLICE_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,7 @@ def run(plan: Plan, load: Load, interrupts: Interrupts | None = None) -> int:
 
     ``interrupts`` may have been entered before, so that a signal during start-up is not lost.
     """
+    cannot_pin = affinity.check(plan.affinity, "-aff" if plan.dialect else "--affinity")
     try:
         with (
             interrupts or Interrupts() as interrupts,
@@ -87,15 +91,38 @@ def run(plan: Plan, load: Load, interrupts: Interrupts | None = None) -> int:
                 plan.output,
                 silent_rows=plan.silent_rows,
                 quiet=plan.quiet,
+                brief=plan.brief,
                 on_gone=lambda: interrupts.stop("SIGPIPE"),
             ) as output,
-            scratch_folder() as folder,
+            Keys(LETTERS, _standard_input(), pipes=plan.dialect) as keys,
         ):
-            return _Session(plan, load, interrupts, output, folder, place).carry_out()
+            if cannot_pin is not None:
+                output.say(cannot_pin)
+            _delay(plan, interrupts, output)
+            with scratch_folder() as folder:
+                return _Session(plan, load, interrupts, output, folder, place, keys).carry_out()
     except LeaveNow:
         with contextlib.suppress(OSError, AttributeError):
             sys.stderr.write("ncps: left at once by a second interrupt, without a report\n")
         return LEFT_BY_SECOND
+
+
+def _standard_input() -> int | None:
+    """None where it is closed, or is no file at all."""
+    try:
+        return sys.stdin.fileno() if sys.stdin is not None else None
+    except (OSError, ValueError):
+        return None
+
+
+def _delay(plan: Plan, interrupts: Interrupts, output: Output) -> None:
+    """Sleep before anything starts. An interrupt ends the sleep, and then a run that ends before it has begun."""
+    if not plan.delay_ns:
+        return
+    output.remark(f"starting in {plan.delay_ns / 1e9:g} s")
+    start_ns = time.monotonic_ns() + plan.delay_ns
+    while not interrupts.stopped() and (left_ns := start_ns - time.monotonic_ns()) > 0:
+        time.sleep(min(DELAY_SLICE_S, left_ns / 1e9))
 
 
 def _place_for_the_run(plan: Plan) -> contextlib.AbstractContextManager[RunWriter | None]:
@@ -118,6 +145,7 @@ class _Session:
         output: Output,
         folder: str,
         place: RunWriter | None = None,
+        keys: Keys | None = None,
     ) -> None:
         self._plan = plan
         self._load = load
@@ -125,6 +153,7 @@ class _Session:
         self._output = output
         self._folder = folder
         self._place = place
+        self._keys = keys or Keys(LETTERS, None, pipes=False)
         self._context = process_context()
         self._processes = 0
         self._capture_problem = load.capture_problem
@@ -139,17 +168,20 @@ class _Session:
         crew = Crew(board)
         try:
             crew.start(self._context, tasks)
+            row = self._placed(crew, tasks)
             capture = self._await_capture(capture)
             ready = crew.wait_ready(self._interrupts.stopped)
+            controls = Controls(self._keys, hold=crew.hold, next_form=self._output.next_form, say=self._output.say)
             monitor = Monitor(
                 plan,
                 board,
                 crew,
                 capture,
                 self._interrupts,
-                row=self._output.row,
+                row=row,
                 say=self._output.say,
                 advise=load.advise,
+                look=controls.look,
             )
             for text in (*load.notes, *load.remarks):
                 self._output.remark(text)
@@ -161,6 +193,7 @@ class _Session:
             else:
                 self._output.say(f"interrupted by {self._interrupts.stopped_by} before the load began")
             seen = monitor.watch(t0_ns)
+            seen.notes += [note for note in (controls.note(seen.end_ns),) if note]
             workers = crew.finish(WORKER_PATIENCE_S)
             seen.pair_clocks()
             wire = self._finish_capture(capture, board.totals()[ESTABLISHED], seen.capture_ended)
@@ -169,6 +202,22 @@ class _Session:
             if capture is not None:
                 capture.kill()
         return self._report(seen, workers, board, wire)
+
+    def _placed(self, crew: Crew, tasks: Sequence[Task]) -> Callable[[Interval], None]:
+        """Put the processes on the processors wished for; what takes the rows, and may still do so later."""
+        plan, row = self._plan, self._output.row
+        if plan.affinity:
+            loops = [[loop.index for loop in task.setup.loops] for task in tasks]
+            affinity.pin(crew.pids(), affinity.shares(loops, plan.affinity))
+        if not plan.affinity_nonrss:
+            return row
+        finder = affinity.FindNonRss(crew.pids(), self._output.say)
+
+        def show_and_find(interval: Interval) -> None:
+            row(interval)
+            finder.row(interval)
+
+        return show_and_find
 
     # ---- capture --------------------------------------------------------------------------------------------
 

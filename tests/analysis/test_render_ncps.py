@@ -43,6 +43,20 @@ def test_our_report_is_ncps_to_the_character_where_ncps_speaks():
     assert ncps_part.replace(",max:4057000", "") == expected
 
 
+def test_brief_rows_are_ncps_to_the_character():
+    made = replace(
+        interval(1.0), open_now=14, established=69_065.94, clean_rtt_us=12_962, repeated_rtt_us=161_224, seconds=1.0,
+        ports_wrapped=True,
+    )  # fmt: skip
+    assert ncps.header_of(1) == "       N      CPS SYNRTT0  SYNRTTx"
+    assert ncps.row_of(made, 1) == "      14  69065.9   12962   161224"
+    assert (ncps.header_of(2), ncps.row_of(made, 2)) == ("CPS", "69065.9")
+    assert (ncps.header_of(0), ncps.row_of(made, 0)) == (ncps.header(), ncps.row(made))
+    none = replace(made, clean_rtt_us=None, repeated_rtt_us=None)
+    assert ncps.row_of(none, 1) == "      14  69065.9       0        0"
+    assert ncps.row_of(none, 1, unknown="-") == "      14  69065.9       -        -"
+
+
 def test_unknown_figures_of_a_row_are_numbers_for_the_readers():
     unknown = replace(
         interval(1.0), seconds=0.0, retransmits=None, clean=None, clean_rtt_us=None, repeated=None, repeated_rtt_us=None

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -128,6 +129,43 @@ def test_machine_formats_hold_nothing_else(capsys: pytest.CaptureFixture[str]) -
 def test_rows_may_be_left_out(format_: str, capsys: pytest.CaptureFixture[str]) -> None:
     whole_run(format_, silent_rows=True)
     assert capsys.readouterr().out == REPORTS[format_].removesuffix("\n") + "\n"
+
+
+NAMES = {form: ncps_view.header_of(form) for form in range(ncps_view.FORMS)}
+
+
+def test_ncps_starts_brief_without_names_and_each_change_of_form_prints_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Output("ncps", None, silent_rows=False, quiet=False, brief=True) as out:
+        for _ in range(4):
+            out.row(row())
+            out.next_form()
+        out.row(row())
+        out.row(row())
+    forms = [1, 2, 0, 1, 2]
+    lines = [line for form in forms for line in (NAMES[form], ncps_view.row_of(row(), form))]
+    assert capsys.readouterr().out.splitlines() == [*lines[1:], lines[-1]]
+
+
+def test_text_has_brief_rows_with_names_and_dashes_for_what_is_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+    unknown = replace(row(), clean_rtt_us=None)
+    with Output("text", None, silent_rows=False, quiet=False, brief=True) as out:
+        out.row(unknown)
+        out.next_form()
+        out.next_form()
+        out.row(unknown)
+    first = [NAMES[1], ncps_view.row_of(unknown, 1, unknown="-")]
+    full = text_view.interval_header() + "\n" + text_view.interval_row(unknown)
+    assert capsys.readouterr().out.splitlines() == [*first, *full.splitlines()]
+
+
+def test_a_machine_format_has_one_form_of_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    with Output("jsonl", None, silent_rows=False, quiet=False, brief=True) as out:
+        out.row(row())
+        out.next_form()
+        out.row(row())
+    assert len({*capsys.readouterr().out.splitlines()}) == 1
 
 
 def test_quiet_keeps_warnings(capsys: pytest.CaptureFixture[str]) -> None:

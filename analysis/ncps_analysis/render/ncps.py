@@ -30,6 +30,9 @@ _COLUMNS: Final = (
     ("cR/i", 7),
     ("cRrtt/i", 8),
 )
+_BRIEF: Final = (("N", 8), ("CPS", 8), ("SYNRTT0", 7), ("SYNRTTx", 8))
+FORMS: Final = 3
+"""Forms of a row: 0 with all columns, 1 brief, 2 the rate alone; NCPS's key goes through them in this order."""
 _TABLE: Final = ("P25", "Median", "Mean", "P75", "P90", "P95", "P99", "P99.9", "P99.99")
 _KEYS: Final = ("25", "Median", "Mean", "75", "90", "95", "99", "99.9", "99.99")
 
@@ -60,6 +63,25 @@ def row(interval: Interval) -> str:
     )
     line = " ".join(f"{value:>{width}}" for value, (_, width) in zip(values, _COLUMNS, strict=True))
     return line + (" REP" if interval.ports_wrapped else " ")
+
+
+def header_of(form: int) -> str:
+    """``header`` for any of the FORMS."""
+    if form == 0:
+        return header()
+    return " ".join(f"{name:>{width}}" for name, width in _BRIEF) if form == 1 else "CPS"
+
+
+def row_of(interval: Interval, form: int, unknown: str = "0") -> str:
+    """``row`` in any of the FORMS. ``unknown`` stands for a brief row's mean round trip of no connection."""
+    if form == 0:
+        return row(interval)
+    rate = _rate(interval.established, interval.seconds)
+    if form == 2:
+        return rate
+    rtts = (unknown if rtt is None else rtt for rtt in (interval.clean_rtt_us, interval.repeated_rtt_us))
+    values = (interval.open_now, rate, *rtts)
+    return " ".join(f"{value:>{width}}" for value, (_, width) in zip(values, _BRIEF, strict=True))
 
 
 def report(report: RunReport) -> str:
