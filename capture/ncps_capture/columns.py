@@ -24,6 +24,7 @@ from ncps_capture.attempts import (
     settle_tuple,
 )
 from ncps_capture.handshake_rows import judge, put_last_syns, rows_of_synacks, rows_of_syns, stamps
+from ncps_capture.pairs import settle_pairs
 from ncps_capture.rows import join, pick
 from ncps_capture.segments import (
     ACK,
@@ -65,6 +66,22 @@ def settle_segments(
     window of D2; ``third_ack``: see ``settle_tuple``. ``by_tuple`` takes the slow way for every tuple: the reference of
     the tests.
     """
+    if third_ack or by_tuple:
+        return _settle(segments, order_ns, window_ns, third_ack, by_tuple)
+    pairs = settle_pairs(segments, order_ns)
+    if not len(pairs.rows):
+        return _settle(segments, order_ns, window_ns, third_ack, by_tuple)
+    owner = np.full(len(segments), NOBODY, np.int64)
+    owner[pairs.syn] = owner[pairs.answer] = np.arange(len(pairs.rows))
+    rest = np.flatnonzero(owner == NOBODY)
+    if not len(rest):
+        return Settled(pairs.rows, pairs.ready_ns, owner)
+    found = _settle(pick(segments, rest), order_ns[rest], window_ns, third_ack, by_tuple)
+    owner[rest] = np.where(found.owner == NOBODY, NOBODY, found.owner + len(pairs.rows))
+    return Settled(join((pairs.rows, found.rows)), np.concatenate((pairs.ready_ns, found.ready_ns)), owner)
+
+
+def _settle(segments: Segments, order_ns: Ints, window_ns: int, third_ack: bool, by_tuple: bool) -> Settled:
     if not len(segments):
         nothing = np.zeros(0, np.int64)
         return Settled(np.zeros(0, HANDSHAKE), nothing, nothing)

@@ -27,5 +27,15 @@ def join(parts: Sequence[Rows]) -> Rows:
     return out
 
 
+def block(rows: Rows, first: str, last: str) -> Rows:
+    """Neighbouring fields, ``first`` to ``last``, of contiguous ``rows`` as one opaque field to read or to write."""
+    fields: Any = rows.dtype.fields
+    offset, (field, at) = fields[first][1], fields[last][:2]
+    kind = np.dtype((np.void, at + field.itemsize - offset))
+    whole = np.dtype({"names": ["block"], "formats": [kind], "offsets": [offset], "itemsize": rows.dtype.itemsize})
+    out: Rows = rows.view(whole)["block"]
+    return out
+
+
 def _blocks(rows: Rows) -> Rows:
     return np.ascontiguousarray(rows).view(np.dtype((np.void, rows.dtype.itemsize)))

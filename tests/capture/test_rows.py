@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ncps_capture.rows import join, pick
+from ncps_capture.rows import block, join, pick
 from ncps_capture.segments import HANDSHAKE, SEGMENT
 
 unhurried = settings(deadline=None, max_examples=40)  # a busy machine is no failure
@@ -58,6 +58,25 @@ def test_the_result_is_a_copy_that_may_be_written(dtype):
         out[name] += np.ones(1, out[name].dtype)
         assert out[name][0] != rows[name][0]
     assert rows.tolist() == before
+
+
+@dtypes
+def test_a_block_is_its_fields(dtype):
+    one, other = some(dtype, 4, 1).copy(), some(dtype, 4, 2)
+    first, last = dtype.names[0], dtype.names[-1]
+    expected = one.copy()
+    expected[first] = other[first]
+    block(one, first, first)[:] = block(other, first, first)
+    assert same(one, expected)
+    block(one, first, last)[:] = block(other, first, last)
+    assert same(one, other)
+
+
+def test_a_block_of_another_dtype_with_the_same_fields():
+    one, other = np.zeros(3, HANDSHAKE), some(SEGMENT, 3)
+    block(one, "mss", "source")[:] = block(other, "mss", "source")
+    for name in HANDSHAKE.names:
+        assert one[name].tolist() == (other[name].tolist() if name in ("mss", "vlan", "source") else [0, 0, 0])
 
 
 def test_an_index_outside_is_refused_as_numpy_refuses_it():

@@ -1,0 +1,195 @@
+"""Handshakes of one SYN and one SYN-ACK, which are nearly all of them: found and written in a few columns. Pure.
+
+It must not decide anything ``attempts.py`` decides differently: whatever is not such a pair beyond doubt is left to
+``columns.py``, with its whole tuple. The one idea: where a tuple has two segments, a SYN and its answer, there is
+nothing to group and nothing to reduce; one sort of a number a segment tells that they are two, and every field of
+their row is a constant or a copy. A busy client soon takes the same port again, so twice two segments are as good.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ncps_capture.attempts import LIFE_NS, NOBODY
+from ncps_capture.rows import block, pick
+from ncps_capture.segments import (
+    ACK,
+    ANSWERED,
+    BIT_TFO,
+    BIT_TIMESTAMP,
+    F_RTT_EXACT,
+    F_TFO,
+    F_TS_ECHO,
+    HANDSHAKE,
+    KIND_ICMP,
+    STAMP_ANSWER,
+    STAMP_FIRST,
+    STAMP_LAST,
+    SYN,
+    UNKNOWN,
+    Handshakes,
+    Segments,
+)
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Flags = npt.NDArray[np.uint8]
+
+_ODD: Final = np.uint64(0x9E3779B97F4A7C15)
+_ODD_PORT: Final = np.uint64(0xC2B2AE3D27D4EB4F)
+_FOLD: Final = np.uint64(32)
+_MIRRORED: Final = (("src_lo", "dst_lo"), ("src_hi", "dst_hi"), ("sport", "dport"))
+_ADDRESSES: Final = (("src_hi", "dst_lo"), ("client_hi", "server_lo"))
+_PORTS: Final = ("sport", "dport")
+_KEPT: Final = ("mss", "source")
+"""Neighbours in a segment that are neighbours in a handshake too, from the first to the last, copied as one block."""
+
+
+def _usual() -> Handshakes:
+    row = np.zeros(1, HANDSHAKE)
+    for name in ("t_ack_ns", "t_refused_ns"):
+        row[name] = UNKNOWN
+    for name in ("syn_n", "synack_n"):
+        row[name] = 1
+    row["state"] = ANSWERED
+    row["flags"] = F_RTT_EXACT
+    return row
+
+
+_USUAL: Final = _usual()
+_STAMPS_SYN: Final = np.array(
+    [STAMP_FIRST | STAMP_LAST if bits & BIT_TIMESTAMP else 0 for bits in range(256)], np.uint8
+)
+_STAMPS_ANSWER: Final = np.array([STAMP_ANSWER if bits & BIT_TIMESTAMP else 0 for bits in range(256)], np.uint8)
+_ALL_STAMPS: Final = STAMP_FIRST | STAMP_LAST | STAMP_ANSWER
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """SYNs and their answers, on tuples that have nothing else. One element a pair, in the order of the SYNs."""
+
+    syn: Ints  # index of the segment
+    answer: Ints
+    rows: Handshakes
+    ready_ns: Ints  # as in Settled
+
+
+def settle_pairs(segments: Segments, order_ns: Ints) -> Pairs:
+    """The rows of all such pairs, equal to those of ``settle_tuple`` without ``third_ack``.
+
+    ``segments``: (n,) SEGMENT rows; ``order_ns``: (n,) their times with steps of the clock undone. All segments of the
+    tuple of a pair are in pairs.
+    """
+    syn, answer, twins = _candidates(segments, order_ns)
+    asked, told = pick(segments, syn), pick(segments, answer)
+    start, ready = order_ns[syn], order_ns[answer]
+    t_syn, t_synack = asked["t_ns"], told["t_ns"]
+    late = ready - start
+    good = (late >= 0) & (late <= LIFE_NS) & (late == t_synack - t_syn)
+    good &= told["ack"] - np.uint32(1) == asked["seq"]
+    good &= asked["payload"] == 0
+    good &= asked["tunnel"] == told["tunnel"]
+    alone = np.ones(len(syn), np.bool_)
+    for here, there in _MIRRORED:
+        source, target = asked[here], asked[there]
+        good &= (source == told[there]) & (target == told[here])
+        alone &= source == target
+    good &= ~alone
+    if not good.all():
+        if len(twins):
+            bad = np.zeros(len(segments), np.bool_)
+            bad[syn[~good]] = True
+            bad[twins[bad[twins].any(axis=1)]] = True
+            good = ~bad[syn]
+        syn, answer, start, ready = syn[good], answer[good], start[good], ready[good]
+        asked, told = pick(asked, good), pick(told, good)
+    return Pairs(syn, answer, _rows(asked, told, start), ready)
+
+
+def _candidates(segments: Segments, order_ns: Ints) -> tuple[Ints, Ints, Ints]:
+    """Indices of SYNs, of the SYN-ACK behind each, and of the two SYNs, a row, where the second reuses the tuple.
+
+    Two or four segments share a number here that as a rule is that of their tuple. Equal tuples have equal numbers, so
+    no other segment is on theirs.
+    """
+    flags: Flags = segments["flags"] & np.uint8(SYN | ACK)
+    flags[segments["kind"] == KIND_ICMP] = 0
+    size = len(segments)
+    if not (flags == SYN | ACK).any():
+        return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, 2), np.int64)
+    below = np.uint64((1 << size.bit_length()) - 1)
+    # The index of a segment takes the low bits of its number, so that sorting needs no second array.
+    numbers = _endpoints(segments, "src_lo", "sport")
+    numbers += _endpoints(segments, "dst_lo", "dport")
+    numbers += segments["src_hi"] ^ segments["dst_hi"]
+    numbers *= _ODD
+    numbers &= ~below
+    numbers |= np.arange(size, dtype=np.uint64)
+    numbers.sort()
+    index = (numbers & below).view(np.int64)
+    cuts = np.flatnonzero(numbers[1:] ^ numbers[:-1] > below) + 1
+    starts = np.concatenate((np.zeros(1, np.int64), cuts))
+    sizes = np.diff(starts, append=size)
+    two, four = starts[sizes == 2], starts[sizes == 4]
+    if len(four):
+        four = four[_reused(segments, order_ns, flags, [index[four + i] for i in range(4)])]
+    first = np.concatenate((two, four, four + 2))
+    one, other = index[first], index[first + 1]
+    kind, answers = flags[one], flags[other]
+    fits = (kind & answers & SYN != 0) & (kind != answers)
+    in_turn = kind == SYN
+    mate = np.full(size, NOBODY, np.int64)
+    mate[np.where(in_turn, one, other)[fits]] = np.where(in_turn, other, one)[fits]
+    syn = np.flatnonzero(mate != NOBODY)
+    return syn, mate[syn], np.stack((index[four], index[four + 2]), axis=1)
+
+
+def _reused(segments: Segments, order_ns: Ints, flags: Flags, of_four: list[Ints]) -> Bools:
+    """Whether four segments are question, answer and, all decided, another question and its answer."""
+    first, decided, again, last = of_four
+    turns: Bools = (
+        (flags[first] == SYN) & (flags[decided] == SYN | ACK) & (flags[again] == SYN) & (flags[last] == SYN | ACK)
+    )
+    turns &= order_ns[decided] < order_ns[again]
+    turns &= segments["seq"][first] != segments["seq"][again]
+    return turns
+
+
+def _endpoints(segments: Segments, address: str, port: str) -> npt.NDArray[np.uint64]:
+    out: npt.NDArray[np.uint64] = segments[port].astype(np.uint64)
+    out *= _ODD_PORT
+    out ^= segments[address]
+    out *= _ODD
+    out ^= out >> _FOLD
+    out *= _ODD_PORT
+    return out
+
+
+def _rows(asked: Segments, told: Segments, order_ns: Ints) -> Handshakes:
+    rows = pick(_USUAL, np.zeros(len(asked), np.int64))
+    t_syn, t_synack, tsval, tsecr = asked["t_ns"], told["t_ns"], asked["tsval"], told["tsecr"]
+    block(rows, *_ADDRESSES[1])[:] = block(asked, *_ADDRESSES[0])
+    block(rows, *_PORTS)[:] = block(asked, *_PORTS)
+    block(rows, *_KEPT)[:] = block(asked, *_KEPT)
+    for name in ("t_syn_first_ns", "t_syn_last_ns", "t_syn_before_ns"):
+        rows[name] = t_syn
+    rows["t_synack_ns"] = t_synack
+    rows["rtt_ts_ns"] = t_synack - t_syn
+    rows["t_order_ns"] = order_ns
+    rows["isn"], rows["server_isn"] = asked["seq"], told["seq"]
+    rows["tsval_first"] = rows["tsval_last"] = tsval
+    rows["tsecr"] = tsecr
+    for name in ("frame", "tunnel", "ip_version", "wscale", "ttl"):
+        rows[name] = asked[name]
+    bits = asked["bits"]
+    stamps = _STAMPS_SYN[bits] | _STAMPS_ANSWER[told["bits"]]
+    rows["stamps"] = stamps
+    echo = (stamps == _ALL_STAMPS) & (tsval == tsecr)
+    flags = np.where(echo, np.uint16(F_RTT_EXACT | F_TS_ECHO), np.uint16(F_RTT_EXACT))
+    flags[bits & BIT_TFO != 0] |= F_TFO
+    rows["flags"] = flags
+    return rows
