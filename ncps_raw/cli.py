@@ -116,9 +116,8 @@ def _run_dialect(args: list[str]) -> int:
     from ncps_raw import dialect
 
     reading = dialect.parse(args, _command_line(args))
-    if reading.ignored:
-        flags = ", ".join(reading.ignored)
-        print(f"ncps: {flags}: without meaning for a server, ignored", file=sys.stderr)
+    for text in reading.ignored:
+        print(f"ncps: {text}", file=sys.stderr)
     return _show(reading.plan) if reading.dry_run else _start(reading.plan)
 
 
@@ -302,7 +301,7 @@ def _unknown_option(name: str, known: dict[str, bool], command: str) -> UsageErr
 def _is_ncps_flag(word: str) -> bool:
     from ncps_raw import dialect
 
-    return word in dialect.FLAGS or word in dialect.UNAVAILABLE
+    return word in dialect.FLAGS
 
 
 def _ncps_flag(name: str, known: dict[str, bool], command: str) -> UsageError:

@@ -2,19 +2,21 @@
 
 Must not know how a run is made or what it prints. The one idea: a table from NCPS's flags to fields of the plan;
 numbers without a unit keep NCPS's units, beside which times may be decimal and carry a unit, and our long options
-are understood too. Where NCPS reads ``abc`` as 0 we refuse; a flag of NCPS that does not exist here yet is named.
+are understood too. Where NCPS reads ``abc`` as 0 we refuse.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ncps_capture.errors import UsageError
 
 from ncps_raw import units
-from ncps_raw.options import CLIENT_FIELDS, OPTIONS, SERVER_FIELDS, Given, Option, build, word
+from ncps_raw.options import CLIENT_FIELDS, OPTIONS, SERVER_FIELDS, Given, Option, build, processors, word
 from ncps_raw.plan import ClientPlan, ServerPlan
 
 
@@ -25,6 +27,19 @@ def _milliseconds(text: str, option: str) -> int:
 def _length(text: str, option: str) -> int:
     """0 means the default, as in NCPS."""
     return units.size(text, option) or 1_000
+
+
+def _delay(text: str, option: str) -> int:
+    """A delay of nothing is refused, as in NCPS."""
+    delay_ns = units.duration(text, option)
+    if not delay_ns:
+        raise UsageError(f"{option} must be longer than 0 s")
+    return delay_ns
+
+
+def _mode(text: str, option: str) -> str:
+    """Only the first character counts: ``-M ping`` is ``-M p``."""
+    return text[:1]
 
 
 FLAGS: Final[Mapping[str, Option]] = {
@@ -38,26 +53,38 @@ FLAGS: Final[Mapping[str, Option]] = {
     "-N": Option("connections", units.count),
     "-P": Option("pending", units.count),
     "-D": Option("hold_ns", _milliseconds),
-    "-M": Option("mode", word),
+    "-M": Option("mode", _mode),
+    "-k": Option("pace_ns", units.duration),
     "-len": Option("size", _length),
     "-t": Option("duration_ns", units.duration),
     "-wt": Option("warmup_ns", units.duration),
+    "-ds": Option("delay_ns", _delay),
     "-i": Option("interval_ns", units.duration),
+    "-tka": Option("keepalive_ns", units.duration),
+    "-rup": Option("reuse_port"),
+    "-aff": Option("affinity", processors),
     "-dnrc": Option("reconnect", value=False),
     "-abortiveclose": Option("close", value="rst"),
     "-normalclose": Option("close", value="fin"),
+    "-disconbc": Option("shutdown"),
+    "-nodisconbc": Option("shutdown", value=False),
+    "-poll": Option("busy_poll"),
     "-sil": Option("silent_rows"),
+    "-brief": Option("brief"),
     "-o": Option("output", word),
     # Ours; NCPS has no flags of these names.
     "-w": OPTIONS["--write"],
     "-q": OPTIONS["--quiet"],
 }
 
-UNAVAILABLE: Final = ("-k", "-ds", "-tka", "-rup", "-aff", "-disconbc", "-poll", "-brief")
-"""Flags of NCPS that do not exist here."""
+REFUSED: Final = ("-xconnect", "-rup")
+"""Flags that NCPS refuses where they have no meaning; the others it takes without a word."""
 
-NO_EFFECT: Final = ("-nodisconbc",)
-"""Flags of NCPS that ask for what is done anyway."""
+_GLUED = re.compile(r"([0-9.]+)(-M)", re.ASCII)
+"""``-ds 5-M s``: a program that runs NCPS forgets the blank between the delay and the mode."""
+
+
+_OTHER: Final = {"server": "the client (-c), not for a server (-s)", "client": "a server (-s), not for the client (-c)"}
 
 
 class Reading(NamedTuple):
@@ -65,7 +92,7 @@ class Reading(NamedTuple):
 
     plan: ClientPlan | ServerPlan
     dry_run: bool
-    ignored: tuple[str, ...]  # flags of the client given to a server; NCPS takes them without a word
+    ignored: tuple[str, ...]  # what has no meaning here and NCPS takes without a word
 
 
 def parse(args: Sequence[str], command_line: str) -> Reading:
@@ -80,22 +107,24 @@ def parse(args: Sequence[str], command_line: str) -> Reading:
 
     dry_run = False
     ignored = []
-    queue = iter(rest)
-    for token in queue:
+    queue = deque(rest)
+    while queue:
+        token = queue.popleft()
         if token == "--dry-run":
             dry_run = True
-            continue
-        if token in NO_EFFECT:
             continue
         name, option = _look_up(token)
         value = _value(name, option, token, queue)
         if option.field in fields:
             given[option.field] = value  # the last of two contradicting flags wins
-        elif token.startswith("--") or token == "-xconnect":
-            raise UsageError(f"{name} is for the client (-c), not for a server (-s)")
+        elif token.startswith("--") or token in REFUSED:
+            raise UsageError(f"{name} is for {_OTHER[role]}")
         else:
-            ignored.append(token)
-    return Reading(build(role, given), dry_run, tuple(ignored))
+            ignored.append(f"{token}: without meaning for a {role}, ignored")
+    plan = build(role, given)
+    if isinstance(plan, ClientPlan) and plan.pace_ns and plan.mode != "p":
+        ignored.append(f"-k: without meaning for mode {plan.mode}, ignored")
+    return Reading(plan, dry_run, tuple(ignored))
 
 
 def _look_up(token: str) -> tuple[str, Option]:
@@ -103,8 +132,6 @@ def _look_up(token: str) -> tuple[str, Option]:
     option = OPTIONS.get(name) or FLAGS.get(name)
     if option is not None:
         return name, option
-    if name in UNAVAILABLE:
-        raise UsageError(f"NCPS's flag {name} is not available")
     if name in ("-s", "-c"):
         raise UsageError(f"{name} must be the first argument, and only one of -s and -c can be given")
     if not name.startswith("-"):
@@ -114,13 +141,16 @@ def _look_up(token: str) -> tuple[str, Option]:
     raise UsageError(f"unknown flag {name}" + (f", did you mean {near[0]}?" if near else "; see ncps -c --help"))
 
 
-def _value(name: str, option: Option, token: str, queue: Iterator[str]) -> Any:
+def _value(name: str, option: Option, token: str, queue: deque[str]) -> Any:
     has_own = token != name
     if option.read is None:
         if has_own:
             raise UsageError(f"{name} takes no value")
         return option.value
-    text = token.partition("=")[2] if has_own else next(queue, None)
-    if text is None or text == "":
+    text = token.partition("=")[2] if has_own else queue.popleft() if queue else ""
+    if not text:
         raise UsageError(f"{name} needs a value")
+    if name == "-ds" and (glued := _GLUED.fullmatch(text)):
+        text = glued[1]
+        queue.appendleft(glued[2])
     return option.read(text, name)

@@ -16,6 +16,9 @@ from ncps_raw.ports import client_ports, server_ports, split
 _MODES = {
     "0": "connect and close",
     "1": "send {size} bytes, receive once, close",
+    "p": "send {size} bytes, await the answer, again and again, close",
+    "s": "send {size} bytes again and again, close",
+    "r": "receive again and again, close",
     "echo": "echo what one receive of up to {size} bytes returned",
 }
 
@@ -25,7 +28,7 @@ def as_text(plan: ClientPlan | ServerPlan, cores: int) -> str:
     rows = _client_rows(plan) if isinstance(plan, ClientPlan) else _server_rows(plan)
     processes = _plural(plan.process_count(cores), "process")
     rows += [
-        ("mode", f"{plan.mode}: {_MODES[plan.mode].format(size=plan.size)}, with {plan.close.upper()}"),
+        ("mode", f"{plan.mode}: {_does(plan)}, with {plan.close.upper()}"),
         ("loops", f"{plan.threads} in {processes}, engine {plan.engine}"),
         ("time", _time(plan)),
         ("capture", _capture(plan)),
@@ -41,6 +44,8 @@ def as_json(plan: ClientPlan | ServerPlan, cores: int) -> str:
     """The plan's fields, its role and the number of processes as one JSON object in one line."""
     fields = dataclasses.asdict(plan)
     fields["processes"] = plan.process_count(cores)
+    if isinstance(plan, ClientPlan) and plan.rate is not None:
+        fields["rate"] = float(plan.rate)
     return json.dumps({"role": plan.role, **fields}) + "\n"
 
 
@@ -78,6 +83,11 @@ def _server_rows(plan: ServerPlan) -> list[tuple[str, str]]:
         ("addresses", _bind(plan)),
         ("listeners", f"{each} port{'' if each == '1' else 's'} for each loop"),
     ]
+
+
+def _does(plan: Plan) -> str:
+    """What a connection does in the plan's mode."""
+    return _MODES[plan.mode].format(size=plan.size)
 
 
 def _plural(n: int, noun: str) -> str:

@@ -17,6 +17,8 @@ from ncps_raw.plan import ClientPlan, ServerPlan
 Given = dict[str, Any]
 """Field of the plan -> value, for what the person typed."""
 
+NONRSS: Final = "nonrss"
+
 Read = Callable[[str, str], Any]
 """(text, name of the option) -> value; raises ``UsageError``."""
 
@@ -39,6 +41,11 @@ def max_failed(text: str, option: str) -> float:
     return float(units.share(text, option))
 
 
+def processors(text: str, option: str) -> tuple[int, ...] | str:
+    """Numbers of processors, or the word ``nonrss``, which ``build`` turns into a field of its own."""
+    return NONRSS if text.strip() == NONRSS else units.processors(text, option)
+
+
 OPTIONS: Final[Mapping[str, Option]] = {
     "--duration": Option("duration_ns", units.duration),
     "--warmup": Option("warmup_ns", units.duration),
@@ -53,11 +60,20 @@ OPTIONS: Final[Mapping[str, Option]] = {
     "--mode": Option("mode", word),
     "--hold": Option("hold_ns", units.duration),
     "--size": Option("size", units.size),
+    "--rate": Option("rate", units.rate),
+    "--pace": Option("pace_ns", units.duration),
     "--local-port": Option("local_port", units.count),
     "--local-ports": Option("local_ports", units.count),
     "--cross-connect": Option("cross_connect"),
     "--no-reconnect": Option("reconnect", value=False),
     "--close": Option("close", word),
+    "--shutdown": Option("shutdown"),
+    "--reuse-port": Option("reuse_port"),
+    "--keepalive": Option("keepalive_ns", units.duration),
+    "--delay": Option("delay_ns", units.duration),
+    "--affinity": Option("affinity", processors),
+    "--busy-poll": Option("busy_poll"),
+    "--brief": Option("brief"),
     "--engine": Option("engine", word),
     "--capture": Option("capture", value="required"),
     "--no-capture": Option("capture", value="off"),
@@ -90,6 +106,8 @@ def build(role: str, given: Given) -> ClientPlan | ServerPlan:
     fields = dict(given)
     if fields.get("quiet"):
         fields["silent_rows"] = True
+    if fields.get("affinity") == NONRSS:
+        fields.update(affinity=(), affinity_nonrss=True)
     if fields.get("write") or fields.get("interface") or fields.get("capture_level"):
         fields.setdefault("capture", "required")
     return ClientPlan(**fields) if role == "client" else ServerPlan(**fields)

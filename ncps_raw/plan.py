@@ -26,9 +26,14 @@ MAX_THREADS: Final = 1_024
 MAX_CONNECTIONS: Final = 100_000_000
 MAX_SIZE: Final = 1 << 30
 MAX_TIME_NS: Final = 366 * 86_400 * SECOND
+MAX_KEEPALIVE_NS: Final = 32_767 * SECOND
+"""The longest idle time Linux's TCP_KEEPIDLE takes."""
+MAX_PROCESSORS: Final = 1_024
+MAX_RATE: Final = 100_000_000
+MIN_RATE: Final = Fraction(1, 366 * 86_400)
 
-CLIENT_MODES: Final = ("0", "1")
-SERVER_MODES: Final = ("echo",)
+CLIENT_MODES: Final = ("0", "1", "p", "s", "r")
+SERVER_MODES: Final = ("echo", "s", "r")
 ENGINES: Final = ("selector",)
 CAPTURES: Final = ("auto", "required", "off")
 FORMATS: Final = ("text", "ncps", "json", "jsonl")
@@ -58,6 +63,12 @@ _NAMES: Final = {
     "capture_buffer": ("--capture-buffer", "--capture-buffer"),
     "format": ("--format", "--format"),
     "max_failed": ("--max-failed", "--max-failed"),
+    "delay_ns": ("--delay", "-ds"),
+    "keepalive_ns": ("--keepalive", "-tka"),
+    "affinity": ("--affinity", "-aff"),
+    "reuse_port": ("--reuse-port", "-rup"),
+    "pace_ns": ("--pace", "-k"),
+    "rate": ("--rate", "--rate"),
     "target": ("HOST", "-c"),
 }
 """Field -> (our option, NCPS's flag): the name a message uses."""
@@ -114,6 +125,11 @@ class Plan:
         return max(1, min(self.threads, cores)) if self.processes is None else self.processes
 
     @property
+    def offered_modes(self) -> tuple[str, ...]:
+        """What a message offers: NCPS has no name for a server's echo, which is what it does without ``-M``."""
+        return tuple(mode for mode in self.modes if not (self.dialect and mode == "echo" != self.mode))
+
+    @property
     def admitted(self) -> str:
         """Level of the capture: what it admits."""
         return self.capture_level or self.usual_level
@@ -155,8 +171,7 @@ class Plan:
         if self.processes is not None:
             self._between("processes", 1, self.threads)
         self._between("size", 1, MAX_SIZE)
-        if self.mode not in self.modes:
-            raise UsageError(f"mode {self.mode} is not available: the {self.role} has {' and '.join(self.modes)}")
+        self._one_of("mode", self.offered_modes)
         if self.engine not in ENGINES:
             raise UsageError(f"engine {self.engine} is not available: there is {' and '.join(ENGINES)}")
         self._one_of("close", CLOSES)
@@ -168,6 +183,7 @@ class Plan:
         self._times()
         if self.max_failed is not None and not 0 <= self.max_failed <= 1:
             raise self._refuse("max_failed", "0 % to 100 %", f"{self.max_failed:.6g}")
+        self._processors()
         if self.capture == "off" and (self.write or self.interface or self.capture_level):
             what = "--write" if self.write else "--interface" if self.interface else "--capture-level"
             raise UsageError(f"{what} needs the capture, which --no-capture switches off: leave out one of them")
@@ -192,7 +208,25 @@ class Plan:
         if self.interface == "":
             raise UsageError("--interface needs the name of an interface, not an empty one")
 
+    def _processors(self) -> None:
+        if self.affinity and self.affinity_nonrss:
+            raise self._refuse("affinity", "a list of processors or nonrss", "both")
+        if len(self.affinity) > MAX_PROCESSORS:
+            raise UsageError(
+                f"{self._name('affinity')} names {len(self.affinity)} processors: at most {MAX_PROCESSORS}"
+            )
+        for processor in self.affinity:
+            if processor < 0:
+                raise self._refuse("affinity", "numbers of processors, from 0 on", processor)
+
     def _times(self) -> None:
+        if not 0 <= self.delay_ns <= MAX_TIME_NS:
+            raise UsageError(f"{self._name('delay_ns')} must be 0 s to a year")
+        if not 0 <= self.keepalive_ns <= MAX_KEEPALIVE_NS or self.keepalive_ns % SECOND:
+            raise UsageError(
+                f"{self._name('keepalive_ns')} must be whole seconds, 0 (off) to {MAX_KEEPALIVE_NS // SECOND}: "
+                "the kernel counts them so"
+            )
         if not 0 < self.interval_ns <= MAX_TIME_NS:
             raise UsageError(f"{self._name('interval_ns')} must be longer than 0 s and at most a year")
         if not 0 <= self.warmup_ns <= MAX_TIME_NS:
@@ -223,10 +257,11 @@ class ServerPlan(Plan):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.ports < self.threads:
+        if self.ports < self.threads and not self.reuse_port:
             raise UsageError(
                 f"{self._name('ports')} {self.ports} is less than {self._name('threads')} {self.threads}: "
-                "each thread of a server listens on at least one port"
+                "each thread of a server listens on at least one port, unless all share them with "
+                f"{self._name('reuse_port')}"
             )
 
 
@@ -268,6 +303,7 @@ class ClientPlan(Plan):
         if not 0 <= self.hold_ns <= MAX_TIME_NS:
             raise UsageError(f"{self._name('hold_ns')} must be 0 s to a year")
         self._local_limits()
+        self._schedule_limits()
         self._target_limits()
 
     def _local_limits(self) -> None:
@@ -284,6 +320,21 @@ class ClientPlan(Plan):
                 f"({self.threads}), not {self.local_ports}: each thread has local ports of its own"
             )
         self._block_fits("local_port", "local_ports")
+
+    def _schedule_limits(self) -> None:
+        if not 0 <= self.pace_ns <= MAX_TIME_NS:
+            raise UsageError(f"{self._name('pace_ns')} must be 0 s to a year")
+        if self.pace_ns and self.mode != "p" and not self.dialect:  # NCPS takes -k with any mode
+            raise UsageError(f"--pace is the time between the rounds of --mode p; mode {self.mode} has no rounds")
+        if self.rate is None:
+            return
+        if not MIN_RATE <= self.rate <= MAX_RATE:
+            raise self._refuse("rate", f"one a year to {MAX_RATE} a second", f"{float(self.rate):.6g}/s")
+        if self.pace_ns and self.mode == "p":
+            raise UsageError(
+                f"--rate and {self._name('pace_ns')} contradict each other: each sets when connects happen; "
+                "leave out one of them"
+            )
 
     def _target_limits(self) -> None:
         if not self.target or self.target.startswith("-") or any(c.isspace() for c in self.target):

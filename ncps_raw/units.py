@@ -20,8 +20,12 @@ MILLISECOND: Final = 1_000_000
 SECOND: Final = 1_000_000_000
 
 MAX_ADDRESSES: Final = 65_536
+MAX_PROCESSORS: Final = 1_024
+"""Entries of a list of processors, as in NCPS."""
+MAX_PROCESSOR: Final = 65_535
 
 # 30 digits are more than any quantity here has, and few enough for Python to convert.
+_INTEGER = re.compile(r"[0-9]{1,9}", re.ASCII)
 _NUMBER = re.compile(r"([0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(.*)", re.ASCII | re.DOTALL)
 
 _SIZES: Final = {"": 1, "c": 1, "k": 1024, "kB": 1000} | {
@@ -82,6 +86,27 @@ def share(text: str, option: str) -> Fraction:
     if value is None or value > 1:
         raise _refuse(text, option, "a share such as 0, 0.5% or 0.005")
     return value
+
+
+def processors(text: str, option: str) -> tuple[int, ...]:
+    """Numbers of processors in the order typed, repeats kept: ``0,2,4-7``. An ``x`` ends the list, as in NCPS."""
+    expected = "numbers of processors such as 0,2,4-7"
+    out: list[int] = []
+    for part in text.split(","):
+        if part.strip() == "x":
+            break
+        low, dash, high = part.strip().partition("-")
+        if not _INTEGER.fullmatch(low) or (dash and not _INTEGER.fullmatch(high)):
+            raise _refuse(text, option, expected)
+        first, last = int(low), int(high) if dash else int(low)
+        if not first <= last < first + MAX_PROCESSORS or last > MAX_PROCESSOR:
+            raise _refuse(text, option, f"{expected}, each at most {MAX_PROCESSOR} and ranges upwards")
+        out += range(first, last + 1)
+        if len(out) > MAX_PROCESSORS:
+            raise UsageError(f"{option} names more than {MAX_PROCESSORS} processors")
+    if not out:
+        raise _refuse(text, option, expected)
+    return tuple(out)
 
 
 def addresses(text: str, option: str) -> tuple[str, ...]:

@@ -45,6 +45,13 @@ _SHARED: Final = """\
   --processes N            processes that share the loops, default one for each core
   --size SIZE              bytes of a send, and at most of a receive, default 1000
   --close KIND             fin or rst, default {close}
+  --shutdown               before closing end the sending side alone (FIN), so that the peer sees an end
+  --keepalive TIME         TCP keep-alive after so many idle seconds: a probe a second, 10 of them; default off
+  --delay TIME             wait before starting anything
+  --affinity LIST          pin loops to processors: 0,2,4-7, loop by loop; or nonrss: to those that serve no
+                           network interrupts, found once connections come fast
+  --busy-poll              look for events without waiting while connections are open
+  --brief                  short rows: open connections, connections per second, SYN-RTT
   --engine NAME            selector
   --capture                measure on the wire, or fail with exit code 3
   --no-capture             do not capture: round trips as the kernel estimates them
@@ -85,10 +92,14 @@ Options:
   --ports N                number of server ports, default one for each loop
   -N, --connections N      connections to keep open, in all, default 100 for each loop
   -P, --pending N          at most so many connecting at once, default all
-  -M, --mode MODE          0: connect and close. 1: send, receive once, close. Default 1
-  --hold TIME              life of a connection, default 0
+  -M, --mode MODE          0: connect and close. 1: send, receive once, close. p: ping-pong. s: send all the time,
+                           to a server with -M r. r: receive all the time, from one with -M s. Default 1
+  --hold TIME              life of a connection, default 0: one exchange
+  --pace TIME              between two rounds of --mode p, default 0
+  --rate RATE              connects a second on a schedule, whatever the answers: 750/s, 10k, 0.5; default: as fast
+                           as it goes
   --no-reconnect           do not replace connections that were closed
-  -b, --bind ADDRESSES     local addresses: 10.0.0.1,10.0.0.8-12,10.1.0.0/24
+  -b, --bind ADDRESSES     local addresses, used in turn: 10.0.0.1,10.0.0.8-12,10.1.0.0/24,fe80::1%eth0
   --local-port PORT        first local port, default: the kernel chooses
   --local-ports N          number of local ports, shared out to the loops
   --cross-connect          each loop uses all server ports instead of one
@@ -115,6 +126,8 @@ Options:
   -b, --bind ADDRESSES     local addresses, default all of IPv4
   -p, --port PORT          first port, default 10001
   --ports N                number of ports, default one for each loop
+  -M, --mode MODE          echo: send back what arrives. s: send all the time. r: receive alone. Default echo
+  --reuse-port             every loop listens on every port, and the kernel shares out the connections
 {_SHARED.format(close="rst, so that neither side keeps TIME_WAIT", level="acks")}
 {_VALUES}
 {_EXIT_CODES}"""
@@ -177,18 +190,29 @@ Flags of both:
   -b ADDRESS               local address
   -bp PORT  -np N          first server port, default 10001, and number of them, default one for each thread
   -t S  -wt S  -i S        duration, warm-up, interval, in seconds; decimals allowed
+  -ds S                    delay before anything starts, seconds
   -len BYTES               size of a send, default 1000
   -abortiveclose           close with RST, the server's default
   -normalclose             close with FIN, the client's default
+  -disconbc                end the sending side before closing
+  -nodisconbc              close alone, the default
+  -tka S                   TCP keep-alive after so many idle seconds, default off
+  -aff LIST|nonrss         pin threads to processors: 0,2,3, or to those without network interrupts
+  -poll                    look for events without waiting
   -sil                     no periodic rows
+  -brief                   short rows
   -o FILE                  results go there
 Flags of the client:
   -N N  -P N               connections to keep open, default 100 for each thread; at most so many connecting
   -D MS                    life of a connection, milliseconds
-  -M 0|1                   0: connect and close, 1: send, receive once, close
+  -M 0|1|p|s|r             0: connect and close, 1: send, receive once, close, p: ping-pong, s: send, r: receive
+  -k S                     seconds between the rounds of -M p, default 0
   -bcp PORT  -ncp N        first local port and number of them
   -xconnect                each thread uses all server ports
   -dnrc                    do not reconnect
+Flags of the server:
+  -M s|r                   send or receive all the time, default: echo
+  -rup                     every thread listens on every port
 
 Our options are understood beside them: see ncps client --help and ncps server --help.
 Exit codes: 0 done, 255 command line, 3 this machine.

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ncps_capture.errors import CaptureUnavailable, NcpsError, UsageError
 
 from ncps_raw import __version__, cli, usage
-from ncps_raw.dialect import FLAGS, UNAVAILABLE
+from ncps_raw.dialect import FLAGS
 from ncps_raw.interrupts import LeaveNow
 from ncps_raw.options import OPTIONS
 from ncps_raw.plan import SECOND, ClientPlan, ServerPlan
@@ -363,7 +363,7 @@ def test_our_own_faults_are_one_line_and_a_traceback_on_request(
 
 
 WORDS = [
-    *OPTIONS, *FLAGS, *UNAVAILABLE, "client", "server", "demo", "-s", "-c", "-h", "--", "-", "--=", "--size=",
+    *OPTIONS, *FLAGS, "client", "server", "demo", "-s", "-c", "-h", "--", "-", "--=", "--size=",
     "-t5", "10.0.0.5", "::1", "5", "10k", "-5", "json", "a b", "\n", "\x00", "\udcff", "x" * 300,
 ]  # fmt: skip
 

@@ -8,14 +8,14 @@ from ncps_raw.plan import ClientPlan, ServerPlan
 
 
 def test_every_option_sets_a_field_of_the_plan() -> None:
-    assert {option.field for option in OPTIONS.values()} <= CLIENT_FIELDS
-    assert CLIENT_FIELDS > SERVER_FIELDS
+    assert {option.field for option in OPTIONS.values()} <= CLIENT_FIELDS | SERVER_FIELDS
+    assert {"reuse_port"} == SERVER_FIELDS - CLIENT_FIELDS
     assert {"target", "connections", "hold_ns", "local_port"} <= CLIENT_FIELDS - SERVER_FIELDS
 
 
 def test_every_choice_of_the_person_has_an_option() -> None:
-    not_typed = {"target", "command_line", "dialect", "silent_rows"}
-    assert {option.field for option in OPTIONS.values()} == CLIENT_FIELDS - not_typed
+    not_typed = {"target", "command_line", "dialect", "silent_rows", "affinity_nonrss"}
+    assert {option.field for option in OPTIONS.values()} == (CLIENT_FIELDS | SERVER_FIELDS) - not_typed
 
 
 @pytest.mark.parametrize(("field", "name"), [("base_port", "--port"), ("hold_ns", "--hold"), ("target", None)])
@@ -45,3 +45,11 @@ def test_a_share_becomes_the_nearest_float() -> None:
     option = OPTIONS["--max-failed"]
     assert option.read is not None
     assert option.read("0.1%", "--max-failed") == 0.001
+
+
+def test_processors_are_a_list_or_those_without_network_interrupts() -> None:
+    read = OPTIONS["--affinity"].read
+    assert read is not None
+    listed, found = (build("server", {"affinity": read(text, "--affinity")}) for text in ("0,2", "nonrss"))
+    assert (listed.affinity, listed.affinity_nonrss) == ((0, 2), False)
+    assert (found.affinity, found.affinity_nonrss) == ((), True)

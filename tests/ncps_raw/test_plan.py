@@ -1,6 +1,7 @@
 """Plan: its defaults are NCPS's, and a plan that cannot be meant cannot be made."""
 
 import dataclasses
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -77,7 +78,14 @@ LIMITS = [
     ({"duration_ns": 400 * 86_400 * SECOND}, "--duration must be longer than 0 s and at most a year"),
     ({"warmup_ns": -1}, "--warmup must be 0 s to a year"),
     ({"warmup_ns": SECOND, "duration_ns": SECOND}, "--warmup must be shorter than --duration"),
-    ({"mode": "p"}, "mode p is not available"),
+    ({"mode": "x"}, "--mode must be "),
+    ({"delay_ns": -1}, "--delay must be 0 s to a year"),
+    ({"keepalive_ns": -SECOND}, "--keepalive must be whole seconds, 0 (off) to 32767"),
+    ({"keepalive_ns": SECOND // 2}, "--keepalive must be whole seconds"),
+    ({"keepalive_ns": 32_768 * SECOND}, "--keepalive must be whole seconds"),
+    ({"affinity": (0, -1)}, "--affinity must be numbers of processors, from 0 on, not -1"),
+    ({"affinity": (0,) * 1025}, "--affinity names 1025 processors: at most 1024"),
+    ({"affinity": (0,), "affinity_nonrss": True}, "--affinity must be a list of processors or nonrss, not both"),
     ({"close": "drop"}, "--close must be fin or rst, not drop"),
     ({"engine": "uring"}, "engine uring is not available: there is selector"),
     ({"format": "xml"}, "--format must be text or ncps or json or jsonl, not xml"),
@@ -119,7 +127,15 @@ def test_limits_of_both(kind: Any, fields: dict[str, Any], message: str) -> None
             {"target": "::1", "bind": ("127.0.0.1",)},
             "--bind 127.0.0.1 and the target ::1 are of different IP versions",
         ),
-        ({"mode": "echo"}, "mode echo is not available: the client has 0 and 1"),
+        ({"mode": "echo"}, "--mode must be 0 or 1 or p or s or r, not echo"),
+        ({"pace_ns": -1, "mode": "p"}, "--pace must be 0 s to a year"),
+        ({"pace_ns": SECOND}, "--pace is the time between the rounds of --mode p; mode 1 has no rounds"),
+        ({"rate": Fraction(0)}, "--rate must be one a year to 100000000 a second, not 0/s"),
+        ({"rate": Fraction(100_000_001)}, "--rate must be one a year to 100000000 a second"),
+        (
+            {"rate": Fraction(5), "pace_ns": SECOND, "mode": "p"},
+            "--rate and --pace contradict each other: each sets when connects happen; leave out one of them",
+        ),
     ],
 )
 def test_limits_of_the_client(fields: dict[str, Any], message: str) -> None:
@@ -131,6 +147,26 @@ def test_limits_of_the_client(fields: dict[str, Any], message: str) -> None:
 def test_each_thread_of_a_server_needs_a_port() -> None:
     with pytest.raises(UsageError, match="--ports 3 is less than --threads 4"):
         ServerPlan(threads=4, ports=3)
+
+
+def test_threads_that_share_their_ports_need_no_port_each() -> None:
+    assert ServerPlan(threads=4, ports=1, reuse_port=True).ports == 1
+
+
+@pytest.mark.parametrize(
+    ("dialect", "offered"), [(False, "--mode must be echo or s or r"), (True, "-M must be s or r")]
+)
+def test_the_modes_of_a_server(dialect: bool, offered: str) -> None:
+    for mode in ("echo", "s", "r"):
+        assert ServerPlan(mode=mode, dialect=dialect).mode == mode
+    with pytest.raises(UsageError, match=f"^{offered}, not 1$"):
+        ServerPlan(mode="1", dialect=dialect)
+
+
+def test_the_dialect_takes_a_pace_with_any_mode_as_ncps_does() -> None:
+    assert client(dialect=True, pace_ns=SECOND).pace_ns == SECOND
+    with pytest.raises(UsageError, match="--rate and -k contradict each other"):
+        client(dialect=True, pace_ns=SECOND, mode="p", rate=Fraction(5))
 
 
 def test_a_client_may_have_fewer_ports_than_threads() -> None:
@@ -150,6 +186,11 @@ def test_a_client_may_have_fewer_ports_than_threads() -> None:
         {"max_failed": 1.0},
         {"warmup_ns": SECOND},
         {"hold_ns": 0},
+        {"affinity": (0,) * 1024},
+        {"keepalive_ns": 32_767 * SECOND},
+        {"rate": Fraction(1, 366 * 86_400)},
+        {"rate": Fraction(100_000_000)},
+        {"mode": "p", "pace_ns": SECOND},
     ],
 )
 def test_the_edges_are_allowed(fields: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ import docopt
 import pytest
 
 from ncps_raw import cli, usage
-from ncps_raw.dialect import FLAGS, UNAVAILABLE
+from ncps_raw.dialect import FLAGS
 from ncps_raw.options import CLIENT_FIELDS, OPTIONS, SERVER_FIELDS
 from ncps_raw.plan import SECOND, ClientPlan, ServerPlan
 
@@ -23,8 +23,6 @@ def options_of(command: str) -> dict[str, docopt.Option]:
 @pytest.mark.parametrize(("command", "fields"), [("client", CLIENT_FIELDS), ("server", SERVER_FIELDS)])
 def test_a_command_has_the_options_of_its_plan_and_no_other(command: str, fields: frozenset[str]) -> None:
     expected = {name: option for name, option in OPTIONS.items() if option.field in fields}
-    if command == "server":
-        del expected["--mode"]  # there is but one
     found = options_of(command)
     assert set(found) == {*expected, "--dry-run", "--help"}
     assert {name: bool(found[name].argcount) for name in expected} == {
@@ -71,7 +69,6 @@ def test_ncps_flags_in_the_text_are_those_of_the_table() -> None:
     body = usage.NCPS.partition("Flags of both:")[2].partition("Our options")[0]
     shown = set(re.findall(r"(?:^|  )(-[a-zA-Z]+)", body, re.M)) - {"-s"}
     assert shown == set(FLAGS) - {"-w", "-q"}
-    assert not shown & set(UNAVAILABLE)
 
 
 def blocks() -> dict[str, str]:
