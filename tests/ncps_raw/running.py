@@ -56,7 +56,8 @@ class Server:
 
     def __init__(self, port: int, *arguments: str, before: Sequence[str] = ()) -> None:
         self.port = port
-        self.process = start("server", "-p", str(port), "-r", "2", "--format", "json", *arguments, before=before)
+        threads = () if "-r" in arguments else ("-r", "2")
+        self.process = start("server", "-p", str(port), *threads, "--format", "json", *arguments, before=before)
         assert self.process.stderr is not None
         self.said = self.process.stderr.readline()
         assert "listening" in self.said, self.said + self.process.stderr.read()
