@@ -309,7 +309,7 @@ def _ncps_flag(name: str, known: dict[str, bool], command: str) -> UsageError:
     from ncps_raw.options import long_name
 
     option = dialect.FLAGS.get(name)
-    ours = long_name(option.field) if option else None
+    ours = long_name(option) if option else None
     if ours in known:
         return UsageError(f"{name} is NCPS's flag, here it is {ours}")
     first = "-s" if command == "server" else "-c HOST"

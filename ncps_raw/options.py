@@ -92,9 +92,16 @@ CLIENT_FIELDS: Final = frozenset(f.name for f in dataclasses.fields(ClientPlan))
 SERVER_FIELDS: Final = frozenset(f.name for f in dataclasses.fields(ServerPlan))
 
 
-def long_name(field: str) -> str | None:
-    """Our option for a field of the plan."""
-    return next((name for name, option in OPTIONS.items() if option.field == field), None)
+def long_name(option: Option) -> str | None:
+    """Our option that can ask for what ``option``, another name's, asks for."""
+    return next(
+        (
+            name
+            for name, ours in OPTIONS.items()
+            if ours.field == option.field and (ours.read is not None or ours.value == option.value)
+        ),
+        None,
+    )
 
 
 def build(role: str, given: Given) -> ClientPlan | ServerPlan:

@@ -27,7 +27,10 @@ Done = subprocess.CompletedProcess[str]
 @pytest.fixture
 def run(ncps: str) -> Callable[..., Done]:
     def call(*args: str) -> Done:
-        return subprocess.run([ncps, *args], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        command = [ncps, *args]
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=30
+        )
 
     return call
 
@@ -86,8 +89,10 @@ def test_without_arguments_help_is_a_usage_error(run: Callable[..., Done]) -> No
         (2, "client 10.0.0.5 -D 5", "-D is NCPS's flag, here it is --hold"),
         (2, "client 10.0.0.5 -np 4", "-np is NCPS's flag, here it is --ports"),
         (2, "client 10.0.0.5 -wt 5", "-wt is NCPS's flag, here it is --warmup"),
-        (2, "client 10.0.0.5 -poll", "unknown option -poll; NCPS's own flags are read after ncps -c HOST"),
-        (2, "server -brief", "unknown option -brief; NCPS's own flags are read after ncps -s"),
+        (2, "client 10.0.0.5 -poll", "-poll is NCPS's flag, here it is --busy-poll"),
+        (2, "server -brief", "-brief is NCPS's flag, here it is --brief"),
+        (2, "server -sil", "unknown option -sil; NCPS's own flags are read after ncps -s"),
+        (2, "client 10.0.0.5 -nodisconbc", "unknown option -nodisconbc; NCPS's own flags are read after ncps -c HOST"),
         (2, "client 10.0.0.5 -t five", "--duration must be a time such as 500ms, 10s, 2m or 1h"),
         (2, "client 10.0.0.5 -r 0", "--threads must be 1 to 1024, not 0"),
         (2, "client 10.0.0.5 --capture --no-capture", "--capture and --no-capture contradict each other"),
@@ -97,7 +102,7 @@ def test_without_arguments_help_is_a_usage_error(run: Callable[..., Done]) -> No
         (2, "report r.ncps --format csv", "--format must be text or ncps or json or jsonl, not csv"),
         (3, "report absent.ncps", "cannot read absent.ncps: No such file or directory"),
         (255, "-c", "-c needs the server's address"),
-        (255, "-c 10.0.0.5 -brief", "NCPS's flag -brief is not available"),
+        (255, "-c 10.0.0.5 -rup", "-rup is for a server (-s), not for the client (-c)"),
         (255, "-s -r none", "-r must be a whole number"),
         (255, "-r 2 -s", "the first argument must be a command, or -s or -c HOST as in NCPS, not -r"),
     ],
@@ -112,7 +117,7 @@ def test_a_wrong_command_line_gets_one_line(run: Callable[..., Done], code: int,
 @pytest.mark.parametrize("how", ["--format json", "--format=jsonl"])
 @pytest.mark.parametrize(
     ("code", "line"),
-    [(2, "client 10.0.0.5 --zzzz"), (2, "server -t x"), (255, "-c 10.0.0.5 -brief"), (2, "nothing")],
+    [(2, "client 10.0.0.5 --zzzz"), (2, "server -t x"), (255, "-c 10.0.0.5 -rup"), (2, "nothing")],
 )
 def test_a_machine_is_answered_in_its_format(run: Callable[..., Done], how: str, code: int, line: str) -> None:
     done = run(*line.split(), *how.split())

@@ -3,7 +3,7 @@
 import pytest
 from ncps_capture.errors import UsageError
 
-from ncps_raw.options import CLIENT_FIELDS, OPTIONS, SERVER_FIELDS, build, long_name
+from ncps_raw.options import CLIENT_FIELDS, OPTIONS, SERVER_FIELDS, Option, build, long_name, word
 from ncps_raw.plan import ClientPlan, ServerPlan
 
 
@@ -18,9 +18,19 @@ def test_every_choice_of_the_person_has_an_option() -> None:
     assert {option.field for option in OPTIONS.values()} == (CLIENT_FIELDS | SERVER_FIELDS) - not_typed
 
 
-@pytest.mark.parametrize(("field", "name"), [("base_port", "--port"), ("hold_ns", "--hold"), ("target", None)])
-def test_long_name(field: str, name: str | None) -> None:
-    assert long_name(field) == name
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [
+        (Option("base_port", word), "--port"),
+        (Option("hold_ns", word), "--hold"),
+        (Option("close", value="rst"), "--close"),
+        (Option("shutdown"), "--shutdown"),
+        (Option("shutdown", value=False), None),
+        (Option("target", word), None),
+    ],
+)
+def test_long_name(option: Option, name: str | None) -> None:
+    assert long_name(option) == name
 
 
 def test_build_makes_the_plan_of_the_role() -> None:
