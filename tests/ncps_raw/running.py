@@ -15,11 +15,13 @@ PATIENCE_S = 60.0
 NO_CAPTURE_RIGHTS = ("setpriv", "--bounding-set=-net_raw,-net_admin", "--inh-caps=-net_raw,-net_admin")
 
 
-def start(*arguments: str, before: Sequence[str] = (), **more: Any) -> subprocess.Popen[str]:
+def start(
+    *arguments: str, before: Sequence[str] = (), stdin: int = subprocess.DEVNULL, **more: Any
+) -> subprocess.Popen[str]:
     """The console script; both outputs are pipes."""
     return subprocess.Popen(
         [*before, NCPS, *arguments],
-        stdin=subprocess.DEVNULL,
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
