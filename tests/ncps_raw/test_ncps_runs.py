@@ -206,6 +206,18 @@ def test_our_own_command_leaves_a_pipe_to_whom_it_is_meant_for(port: int) -> Non
     os.close(reader)
 
 
+@pytest.mark.usefixtures("server")
+def test_a_terminal_is_heard_by_our_own_command_too(port: int) -> None:
+    pty = pytest.importorskip("pty", reason="this system has no pseudo-terminals")
+    person, program = pty.openpty()
+    os.write(person, b"b\n")
+    wishes = ("-p", str(port), "-r", "2", "-N", "4", "-i", "0.1s", "-t", "0.4s", "--no-capture")
+    code, out, _ = finish(start("client", "127.0.0.1", *wishes, stdin=program))
+    os.close(person)
+    os.close(program)
+    assert (code, out.split("\n")[0].split()) == (0, ["N", "CPS", "SYNRTT0", "SYNRTTx"])
+
+
 # ---- time, delay, processors --------------------------------------------------------------------------------------
 
 

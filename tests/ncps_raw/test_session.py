@@ -1,9 +1,11 @@
 """The parts of a run that whole runs from the command line do not reach."""
 
+import io
 import json
 import multiprocessing
 import os
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Callable
@@ -18,7 +20,7 @@ from ncps_analysis.records import CONNECTION
 from ncps_capture.errors import CaptureUnavailable, EnvironmentFault
 from ncps_capture.spool import SpoolWriter, read_spool
 
-from ncps_raw import session
+from ncps_raw import affinity, session
 from ncps_raw.engine import base
 from ncps_raw.interrupts import Interrupts, LeaveNow
 from ncps_raw.output import Output
@@ -112,6 +114,89 @@ def test_a_capture_that_may_fail_is_said(scratch: Path, capsys: pytest.CaptureFi
     )
     assert made_._start_capture() is None
     assert capsys.readouterr() == ("", "ncps: no capture, figures are the kernel's: no route\n")
+
+
+# ---- before the start -----------------------------------------------------------------------------------------------
+
+
+class Crew:
+    """Processes as far as placing them goes."""
+
+    def pids(self) -> list[int]:
+        return [501, 502]
+
+
+def test_processes_are_placed_by_the_loops_they_drive(monkeypatch: pytest.MonkeyPatch, scratch: Path) -> None:
+    pinned: dict[int, set[int]] = {}
+    monkeypatch.setattr(os, "sched_setaffinity", pinned.__setitem__, raising=False)
+    loops = [(0, 2), (1, 3)]
+    tasks = [
+        Task(n, client_setup(9, loops=tuple(replace(client_setup(9).loops[0], index=i) for i in each)), None)
+        for n, each in enumerate(loops)
+    ]
+    session_ = made(replace(PLAN, threads=4, affinity=(5, 6, 7)), scratch)
+    row = session_._placed(Crew(), tasks)  # type: ignore[arg-type]
+    assert pinned == {501: {5, 7}, 502: {6, 5}}
+    assert row == session_._output.row
+
+
+def test_rows_go_to_whoever_looks_for_free_processors_too(monkeypatch: pytest.MonkeyPatch, scratch: Path) -> None:
+    fed: list[object] = []
+
+    class Finder:
+        def __init__(self, pids: list[int], say: object) -> None:
+            fed.append(pids)
+
+        def row(self, interval: object) -> None:
+            fed.append(interval)
+
+    monkeypatch.setattr(affinity, "FindNonRss", Finder)
+    session_ = made(replace(PLAN, affinity_nonrss=True), scratch)
+    shown: list[object] = []
+    monkeypatch.setattr(session_._output, "row", shown.append)
+    row = session_._placed(Crew(), [])  # type: ignore[arg-type]
+    row("a row")  # type: ignore[arg-type]
+    assert fed == [[501, 502], "a row"]
+    assert shown == ["a row"]
+
+
+def test_a_system_that_cannot_choose_processors_says_so_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delattr(os, "sched_setaffinity", raising=False)
+    (dead,) = free_ports(1)
+    plan = replace(PLAN, affinity=(0,), format="jsonl", silent_rows=True)
+    setup = client_setup(dead, n=1, reconnect=False)
+    run(plan, load(lambda folder: [Task(0, setup, f"{folder}/0")]))
+    assert capsys.readouterr().err.splitlines()[0].startswith("ncps: --affinity: this system does not let")
+
+
+@pytest.mark.parametrize("stream", [None, "closed", "no file"])
+def test_an_input_that_is_not_there(stream: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    made_: object = None
+    if stream is not None:
+        made_ = io.StringIO("p")
+        if stream == "closed":
+            made_.close()
+    monkeypatch.setattr(sys, "stdin", made_)
+    assert session._standard_input() is None
+
+
+def test_a_delay_ends_at_once_with_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupts, naps = Interrupts(), []
+
+    def sleep(seconds: float) -> None:
+        naps.append(seconds)
+        if len(naps) == 3:
+            interrupts.stop("SIGINT")
+
+    monkeypatch.setattr(session, "time", SimpleNamespace(monotonic_ns=lambda: 0, sleep=sleep))
+    out = Output("json", None, silent_rows=False, quiet=True)
+    session._delay(replace(PLAN, delay_ns=3600 * SECOND), interrupts, out)
+    assert len(naps) == 3
+    assert max(naps) <= 0.1
+    session._delay(PLAN, Interrupts(), out)  # none wanted
+    assert len(naps) == 3
 
 
 # ---- exit codes ---------------------------------------------------------------------------------------------------
