@@ -5,6 +5,7 @@ from __future__ import annotations
 import dpkt
 import numpy as np
 import pytest
+from frame_walker import LINKS, behind_link
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ncps_capture import segments as sg
@@ -15,9 +16,7 @@ from scapy.layers.l2 import ARP, CookedLinux, CookedLinuxV2, Dot1AD, Dot1Q, Ethe
 from scapy.packet import Packet, raw
 
 unhurried = settings(deadline=None, max_examples=15)  # a busy machine is no failure
-TAGS = (0x8100, 0x88A8, 0x9100, 0x9200)
-TYPED = {1: (12, 14), 113: (14, 16), 276: (0, 20)}
-NOWHERE = (0, 0, sg.NO_VLAN, True)
+TYPES = (0x8100, 0x88A8, 0x9100, 0x0800, 0x86DD, 0x0806, 0x8847, 0x8864, 0x8903, 0x88E7, 0x8926, 0x6558, 0x0021)
 
 
 def found(frames: list[bytes], link_type: int, stranger: bytes = b"") -> list[tuple[int, int, int, bool]]:
@@ -35,31 +34,9 @@ def found(frames: list[bytes], link_type: int, stranger: bytes = b"") -> list[tu
 
 
 def naive(frame: bytes, link_type: int) -> tuple[int, int, int, bool]:
-    """One frame as its link header says."""
-    if link_type in TYPED:
-        type_at, at = TYPED[link_type]
-        if len(frame) < at:
-            return NOWHERE
-        kind, vlan = int.from_bytes(frame[type_at : type_at + 2], "big"), sg.NO_VLAN
-        for _ in range(8):
-            if kind not in TAGS:
-                break
-            if len(frame) < at + 4:
-                return 0, 0, vlan, True
-            vlan = int.from_bytes(frame[at : at + 2], "big") & 0xFFF
-            kind, at = int.from_bytes(frame[at + 2 : at + 4], "big"), at + 4
-        version = {0x0800: 4, 0x86DD: 6}.get(kind, 0)
-    elif link_type in (0, 108):
-        at, vlan = 4, sg.NO_VLAN
-        if len(frame) <= at:
-            return NOWHERE
-        version = {2: 4, 10: 6, 24: 6, 28: 6, 30: 6}.get(frame[0] or frame[3], 0)
-    else:
-        at, vlan = 0, sg.NO_VLAN
-        if not frame:
-            return NOWHERE
-        version = frame[0] >> 4 if frame[0] >> 4 in (4, 6) else 0
-    return at if version else 0, version, vlan, False
+    """One frame as its link headers say."""
+    seen = behind_link(frame, link_type)
+    return seen.at, seen.version, seen.vlan, seen.cut
 
 
 @pytest.mark.parametrize("network", [IP(), IPv6()])
@@ -105,8 +82,8 @@ def test_what_is_not_ip_is_neither_found_nor_cut(frame):
 
 def test_a_vlan_stack_without_end_is_given_up():
     tag, end = b"\x81\x00\x00\x01", b"\x08\x00\x45"
-    frames = [b"\0" * 12 + tag * count + end for count in (8, 9, 60)]
-    assert found(frames, ETHERNET) == [(14 + 32, 4, 1, False), (0, 0, 1, False), (0, 0, 1, False)]
+    frames = [b"\0" * 12 + tag * count + end for count in (15, 16, 60)]
+    assert found(frames, ETHERNET) == [(14 + 60, 4, 1, False), (0, 0, 1, False), (0, 0, 1, False)]
 
 
 @unhurried
@@ -125,20 +102,31 @@ def test_dpkt_agrees_on_tagged_frames(tags, network):
     assert vlan == (seen.vlan_tags[-1].id if tags else sg.NO_VLAN)
 
 
+HEADS = [
+    b"", b"\0" * 12, b"\0" * 14, b"\x81\0" + b"\0" * 18, b"\2\0\0\0", b"\xff\3\0\x21", b"\x0f\0\x08\0",
+    b"\x50" + b"\0" * 12, b"\0" * 40, b"\0" * 8 + b"\x82" + b"\0" * 7, b"\x0c\0\0\0\1\0\0\0\1\0\0\0", b"\0\0\x08\0\1\0\0\0",
+    b"\2\0\0\0\x08\0\1\0\0\0\0\0", b"\2\0\0\0\0\x05\0\1\0\0\0\0", b"\2\0\0\0\0\x08\0\x09",
+    b"\x80\x21\x10\1\0\0\0\x0a\0\0",
+    b"\x44\0\0\0\x08\0\0\0", b"\0\0\x0a\0\2\0\0\0\x20\0\x88\1", b"\0\0\x10\0\3\0\0\x80\0\0\0\0\0\0\0\0\x08\0",
+    b"\x08\1" + b"\0" * 22, b"\x88\3" + b"\0" * 28 + b"\x80\0", b"\x88\x81" + b"\0" * 28,
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("link_type", sorted(SUPPORTED))
 @unhurried
 @given(data=st.data())
 def test_any_bytes_are_read_as_frame_by_frame(link_type, data):
     """Whatever lies between the frames."""
-    kinds = st.sampled_from([kind.to_bytes(2, "big") for kind in (*TAGS, 0x0800, 0x86DD, 0x0806)])
+    kinds = st.sampled_from([*(kind.to_bytes(2, "big") for kind in TYPES), b"\xaa\xaa", b"\3\0", b"\0\0"])
     tagged = st.builds(
         lambda head, mixed, cut: (head + b"".join(mixed))[:cut],
-        st.sampled_from([b"\0" * 12, b"\0" * 14, b"\x81\0" + b"\0" * 18, b"\2\0\0\0", b""]),
+        st.sampled_from(HEADS),
         st.lists(st.one_of(kinds, st.binary(min_size=2, max_size=2)), max_size=24),
         st.integers(0, 70),
     )
     frames = data.draw(st.lists(st.one_of(st.binary(max_size=30), tagged), max_size=6))
     wanted = [naive(frame, link_type) for frame in frames]
+    assert LINKS.keys() == SUPPORTED
     for stranger in (b"", b"\x81\x00\x08\x00" * 8, b"\xff" * 32, b"\2" * 32):
         assert found(frames, link_type, stranger) == wanted
 

@@ -1,0 +1,165 @@
+"""The question that settles nearly every frame: is this plain TCP over IP, and does it open or refuse? Pure.
+
+It must not read more than that; whoever asked reads the few rows that answer yes, and all the slow ways are for the
+rest. The one idea: the bytes that decide lie within one or two cache lines, so they are copied out once, a frame a
+row, and asked in whole words, in blocks of rows whose copies stay in the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ncps_capture.stack import Bytes, Ints
+
+Bools = npt.NDArray[np.bool_]
+Words = npt.NDArray[np.uint32]
+
+_BLOCK: Final = 4096
+_BEFORE: Final = 4
+"""Bytes of link header in front of IP that are copied too: the EtherType or the address family."""
+_SYN_RST, _ACK = 0x0600, 0x1000
+"""Flags of a TCP header, in the little-endian word that begins with its data offset."""
+
+
+@dataclass(frozen=True)
+class _Form:
+    """What makes a header of one IP version plain. Words are little-endian and begin ``_BEFORE`` bytes before IP."""
+
+    version: int
+    header: int  # bytes of the IP header
+    tests: tuple[tuple[int, int, int], ...]  # (word, mask, value)
+    length_word: int  # where the announced length is, and the masks of its two bytes
+    high: int
+    low: int
+    enough: int  # a low byte from which on flags lie inside the packet, in place
+    ack_word: int
+
+
+_FORMS: Final = (
+    # 0x45; fragment offset 0; protocol 6.
+    _Form(4, 20, ((1, 0xFF, 0x45), (2, 0xFF1F0000, 0), (3, 0xFF00, 0x0600)), 1, 0x00FF0000, 0xFF000000, 34 << 24, 8),
+    # version 6; next header 6.
+    _Form(6, 40, ((1, 0xF0, 0x60), (2, 0x00FF0000, 0x00060000)), 2, 0xFF, 0xFF00, 14 << 8, 13),
+)
+
+_ANY: Final = (0, 0)
+_TYPED: Final = {4: (0xFFFF0000, 0x00080000), 6: (0xFFFF0000, 0xDD860000)}
+_FAMILY: Final = {4: (0xFFFFFFFF, 2)}
+"""In the byte order of nearly all machines; the other, and the several numbers of IPv6, take the slow way."""
+_PLACES: Final = {
+    1: (14, _TYPED),
+    113: (16, _TYPED),
+    0: (4, _FAMILY),
+    108: (4, _FAMILY),
+    **dict.fromkeys((12, 14, 101), (0, {4: _ANY, 6: _ANY})),
+    228: (0, {4: _ANY}),
+    229: (0, {6: _ANY}),
+}
+"""Link type: (bytes before IP, mask and value of the last four of them by IP version)."""
+
+
+@dataclass(frozen=True)
+class Plain:
+    """Rows of plain TCP over one IP version. Rows are indices into the batch."""
+
+    version: int
+    net: int  # bytes from the start of a frame to its IP header
+    tcp: int  # ... to its TCP header
+    count: int  # TCP segments seen, the chosen ones included
+    chosen: Ints  # rows with SYN or RST
+    acks: Ints  # rows with ACK and neither, if asked for
+    ack_words: Words  # their acknowledgement numbers as they lie in memory, read as little-endian
+
+
+def first_look(
+    data: Bytes, start: Ints, caplens: Ints, link_type: int, want_acks: bool
+) -> tuple[list[Plain], Ints | None]:
+    """Plain TCP of a batch, and the rows that are not plain; None if none is known to be.
+
+    Arguments as in ``Batch``. ``want_acks``: tell the rows with ACK alone too.
+    """
+    place = _PLACES.get(link_type)
+    if place is None:
+        return [], None
+    net, links = place
+    plain: list[Plain] = []
+    rest: Ints | None = None
+    for form in _FORMS:
+        if form.version in links and (rest is None or len(rest)):
+            seen, rest = _ask(form, links[form.version], data, start, caplens, net, rest, want_acks)
+            plain.append(seen)
+    return plain, rest
+
+
+def _ask(
+    form: _Form,
+    link: tuple[int, int],
+    data: Bytes,
+    start: Ints,
+    caplens: Ints,
+    net: int,
+    rows: Ints | None,
+    want_acks: bool,
+) -> tuple[Plain, Ints]:
+    count = 0
+    chosen: list[Ints] = []
+    acks: list[Ints] = []
+    words: list[Words] = []
+    others: list[Ints] = []
+    tests = form.tests if link == _ANY else ((0, *link), *form.tests)
+    flags_word = form.ack_word + 1
+    for low, at, long in _blocks(start, caplens, net - _BEFORE, net + form.header + 14, rows):
+        head = _copy(data, at, 4 * (flags_word + 1), long)
+        good = long
+        for word, mask, value in tests:
+            good = good & (head[:, word] & np.uint32(mask) == value)
+        length = head[:, form.length_word]
+        good &= (length & np.uint32(form.high) != 0) | (length & np.uint32(form.low) >= form.enough)
+        flags = head[:, flags_word]
+        here = np.flatnonzero(good & (flags & np.uint32(_SYN_RST) != 0))
+        found = int(np.count_nonzero(good))
+        count += found
+        chosen.append(here + low)
+        if want_acks:
+            here = np.flatnonzero(good & (flags & np.uint32(_SYN_RST | _ACK) == _ACK))
+            acks.append(here + low)
+            words.append(head[here, form.ack_word])
+        if found < len(at):
+            others.append(np.flatnonzero(~good) + low)
+    seen, left = _join(chosen), _join(others)
+    ack_rows = _join(acks)
+    ack_words = np.concatenate(words) if words else np.zeros(0, np.uint32)
+    if rows is not None:
+        seen, left, ack_rows = rows[seen], rows[left], rows[ack_rows]
+    return Plain(form.version, net, net + form.header, count, seen, ack_rows, ack_words), left
+
+
+def _blocks(start: Ints, caplens: Ints, skip: int, need: int, rows: Ints | None) -> Iterator[tuple[int, Ints, Bools]]:
+    """(number of its first row, where to read, whether the frame reaches to its flags), a block of rows at a time."""
+    for low in range(0, len(start) if rows is None else len(rows), _BLOCK):
+        which = slice(low, low + _BLOCK) if rows is None else rows[low : low + _BLOCK]
+        yield low, start[which] + skip, caplens[which] >= need
+
+
+def _copy(data: Bytes, at: Ints, width: int, long: Bools) -> Words:
+    """(n, width / 4) words read at ``at``. A row that would leave the data becomes not ``long``."""
+    last = len(data) - width
+    if len(at) and (int(at.max()) > last or int(at.min()) < 0):
+        inside = (at >= 0) & (at <= last)
+        long &= inside
+        at = np.where(inside, at, 0)
+        if last < 0:
+            return np.zeros((len(at), width // 4), np.uint32)
+    rows = np.ndarray((last + 1,), f"V{width}", data, 0, (1,))[at]
+    return rows.view("<u4").reshape(len(at), width // 4)
+
+
+def _join(parts: list[Ints]) -> Ints:
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
