@@ -39,11 +39,15 @@ def local_block(plan: ClientPlan, loop: int) -> range:
 
 
 class Pair(NamedTuple):
-    """Ports of one attempt. ``local`` 0 = the kernel chooses; ``again`` = the loop has used this pair before."""
+    """Ports and source of one attempt. ``local`` 0 = the kernel chooses; ``again`` = the loop has used all this before.
+
+    ``source`` counts in the plan's source addresses.
+    """
 
     local: int
     remote: int
     again: bool
+    source: int = 0
 
 
 @dataclass(frozen=True)
@@ -51,31 +55,38 @@ class ClientPorts:
     """A loop's ports in the order of use; every attempt, also a failed one, moves on.
 
     Cross: the inner loop runs over ``remote``, the outer over ``local``. Otherwise ``remote`` holds one port and
-    ``local`` advances with each attempt. After ``period`` attempts it starts again from the first pair (NCPS marks
-    the rows ``REP`` from then on). Without local ports the remote ports go round and nothing counts as again.
+    ``local`` advances with each attempt. With several source addresses each attempt takes the next one, and each time
+    all ports are through the sources are shifted by one, so that every pair of ports meets every source. After
+    ``period`` attempts it starts again from the first (NCPS marks the rows ``REP`` from then on). Without local ports
+    the rest goes round and nothing counts as again.
     """
 
     remote: tuple[int, ...]
     local: tuple[int, ...]
     cross: bool
+    sources: int = 1  # number of source addresses
+    first_source: int = 0
 
     @property
     def period(self) -> int | None:
-        """Attempts until the first pair comes again; None where the kernel chooses the local port."""
-        return len(self.remote) * len(self.local) if self.local else None
+        """Attempts until the first four-tuple comes again; None where the kernel chooses the local port."""
+        return len(self.remote) * len(self.local) * self.sources if self.local else None
 
     def at(self, attempt: int) -> Pair:
-        """Ports of the loop's ``attempt``-th attempt, from 0: the order, which engines walk with two indices."""
+        """What the loop's ``attempt``-th attempt uses, from 0: the order, which engines walk with indices."""
         turn, place = divmod(attempt, len(self.remote))
+        rounds, row = divmod(turn, len(self.local) or 1)
+        source = (self.first_source + row * len(self.remote) + place + rounds) % self.sources
         if not self.local:
-            return Pair(0, self.remote[place], False)
-        rounds, row = divmod(turn, len(self.local))
-        return Pair(self.local[row], self.remote[place], rounds > 0)
+            return Pair(0, self.remote[place], False, source)
+        return Pair(self.local[row], self.remote[place], rounds >= self.sources, source)
 
 
 def client_ports(plan: ClientPlan, loop: int) -> ClientPorts:
     """Ports of one client loop."""
-    return ClientPorts(tuple(remote_ports(plan, loop)), tuple(local_block(plan, loop)), plan.cross_connect)
+    sources = max(1, len(plan.bind))
+    remote, local = tuple(remote_ports(plan, loop)), tuple(local_block(plan, loop))
+    return ClientPorts(remote, local, plan.cross_connect, sources, loop % sources)
 
 
 def first_and_last(plan: Plan) -> tuple[int, int]:

@@ -24,6 +24,7 @@ def clients(draw: st.DrawFn, cross: bool | None = None) -> ClientPlan:
     threads = draw(st.integers(1, 40))
     ports = draw(st.integers(1, 50))
     local_ports = draw(st.integers(threads, threads + 60))
+    sources = draw(st.integers(0, 6))
     return ClientPlan(
         target="192.0.2.1",
         threads=threads,
@@ -32,6 +33,7 @@ def clients(draw: st.DrawFn, cross: bool | None = None) -> ClientPlan:
         local_ports=local_ports,
         local_port=draw(st.integers(1, 65_536 - local_ports)),
         cross_connect=draw(st.booleans()) if cross is None else cross,
+        bind=tuple(f"10.0.0.{i + 1}" for i in range(sources)),
     )
 
 
@@ -88,43 +90,77 @@ def test_local_blocks_cover_the_range_once(plan: ClientPlan) -> None:
 
 
 def retold(plan: ClientPlan, loop: int, turns: int) -> list[Pair]:
-    """The order as nested loops, run through ``turns`` times."""
+    """The order as nested loops, run through ``turns`` times; sources as a deck that each attempt deals from."""
     out = []
+    sources = max(1, len(plan.bind))
     for turn in range(turns):
+        source = (loop + turn) % sources
         for local in local_block(plan, loop):
-            if plan.cross_connect:
-                out += [Pair(local, plan.base_port + i, turn > 0) for i in range(plan.ports)]
-            else:
-                out.append(Pair(local, plan.base_port + loop % plan.ports, turn > 0))
+            for remote in range(plan.ports) if plan.cross_connect else [loop % plan.ports]:
+                out.append(Pair(local, plan.base_port + remote, turn >= sources, source))
+                source = (source + 1) % sources
     return out
 
 
 @given(clients(), st.data())
 def test_order_of_attempts(plan: ClientPlan, data: st.DataObject) -> None:
     loop = data.draw(st.integers(0, plan.threads - 1))
-    expected = retold(plan, loop, 3)
+    sources = max(1, len(plan.bind))
+    expected = retold(plan, loop, sources + 2)
     ports = client_ports(plan, loop)
     assert [ports.at(k) for k in range(len(expected))] == expected
-    assert ports.period == len(expected) // 3
+    assert ports.period == len(expected) // (sources + 2) * sources
+
+
+def tuples_of(plan: ClientPlan) -> list[Pair]:
+    """What all loops use until their first four-tuple comes again."""
+    out = []
+    for loop in range(plan.threads):
+        ports = client_ports(plan, loop)
+        assert ports.period is not None
+        out += [ports.at(k) for k in range(ports.period)]
+        again = ports.at(ports.period)
+        assert (again._replace(again=False), again.again) == (ports.at(0), True)
+    return out
 
 
 @given(clients(cross=True))
 def test_the_first_ncp_times_np_connections_are_distinct(plan: ClientPlan) -> None:
-    pairs = set()
+    """... from each source address, and so many more with several."""
+    used = tuples_of(plan)
+    sources = max(1, len(plan.bind))
+    assert len(set(used)) == len(used) == sources * plan.local_ports * plan.ports
     for loop in range(plan.threads):
         ports = client_ports(plan, loop)
-        assert ports.period is not None
-        pairs |= {ports.at(k)[:2] for k in range(ports.period)}
-        assert ports.at(ports.period) == ports.at(0)._replace(again=True)
-    assert len(pairs) == plan.local_ports * plan.ports
+        first = [ports.at(k)[:2] for k in range(len(ports.local) * len(ports.remote))]
+        assert len(set(first)) == len(first)  # already the pairs of ports are, whatever the source
 
 
 @given(clients(cross=False))
 def test_without_cross_connect_local_ports_are_distinct_until_the_wrap(plan: ClientPlan) -> None:
-    pairs = {
-        client_ports(plan, loop).at(k)[:2] for loop in range(plan.threads) for k in range(len(local_block(plan, loop)))
-    }
-    assert len(pairs) == plan.local_ports
+    used = tuples_of(plan)
+    assert len({(pair.local, pair.source) for pair in used}) == len(used) == max(1, len(plan.bind)) * plan.local_ports
+
+
+@given(clients())
+def test_source_addresses_are_used_evenly(plan: ClientPlan) -> None:
+    sources = max(1, len(plan.bind))
+    for loop in range(plan.threads):
+        ports = client_ports(plan, loop)
+        some = [ports.at(k).source for k in range(len(ports.local) * len(ports.remote))]
+        counts = [some.count(source) for source in range(sources)]
+        assert max(counts) - min(counts) <= 1
+
+
+@given(st.integers(1, 30), st.integers(1, 30), st.integers(1, 40), st.booleans())
+def test_where_the_kernel_chooses_ports_every_source_meets_every_server_port(
+    ports: int, sources: int, loop: int, cross: bool
+) -> None:
+    bind = tuple(f"10.0.0.{i}" for i in range(1, sources + 1))
+    plan = ClientPlan(target="h", threads=loop, ports=ports, bind=bind, cross_connect=cross)
+    mine = client_ports(plan, loop - 1)
+    seen = {mine.at(k) for k in range(len(mine.remote) * sources)}
+    assert len(seen) == len(mine.remote) * sources
 
 
 def test_kernel_chosen_local_ports_never_count_as_used_again() -> None:
