@@ -19,7 +19,6 @@ from __future__ import annotations
 from typing import Final
 
 from ncps_capture.errors import UsageError
-from ncps_capture.link import ETHERNET
 
 LEVELS: Final = ("base", "resets", "acks")
 
@@ -50,6 +49,8 @@ def bpf_text(link_type: int, server_ports: tuple[tuple[int, int], ...], level: s
     long, and every packet of the interface runs through it. Raises UsageError for an unknown level or an impossible
     range.
     """
+    from ncps_capture.link import ETHERNET  # not before: whoever needs the names of levels should not wait for numpy
+
     if level not in LEVELS:
         raise UsageError(f"unknown capture level {level!r}: give one of {', '.join(LEVELS)}")
     tcp = f"({' or '.join(_V4[level])} or (ip6[6] = 6 and ({' or '.join(_V6[level])})))"

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -60,3 +62,11 @@ def test_entered_twice_the_outermost_counts() -> None:
         os.kill(os.getpid(), signal.SIGINT)
         assert interrupts.stopped_by == "SIGINT"
     assert signal.getsignal(signal.SIGINT) == before
+
+
+@pytest.mark.parametrize("module", ["dialect", "options", "plan", "interrupts"])
+def test_nothing_heavy_is_imported_before_signals_are_flags(module: str) -> None:
+    """Where an exception of a signal strikes in an import of C code, an error of that import comes out."""
+    code = f"import sys, ncps_raw.{module}; print({{'numpy', 'multiprocessing'}} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
