@@ -102,6 +102,8 @@ def _run(args: list[str]) -> int:
         return _run_demo(values)
     if command == "report":
         return _run_report(values)
+    if command in ("send", "recv"):
+        return _run_link(command, values)
     plan = _plan(command, values, _command_line(args))
     return _show(plan) if values["--dry-run"] else _start(plan)
 
@@ -130,6 +132,19 @@ def _run_demo(values: dict[str, Any]) -> int:
         from ncps_raw.demo import run_demo
 
         return run_demo(duration_ns, interrupts)
+
+    return _interruptible(run)
+
+
+def _run_link(command: str, values: dict[str, Any]) -> int:
+    from ncps_raw.link.plan import build
+
+    plan = build(command, values)
+
+    def run(interrupts: Interrupts) -> int:
+        from ncps_raw.link.command import run_link
+
+        return run_link(plan, interrupts)
 
     return _interruptible(run)
 
@@ -165,11 +180,16 @@ def _interruptible(run: Callable[[Interrupts], int]) -> int:
     """Signals are flags before ``run`` imports what is heavy: an exception of a signal would break that in half."""
     from ncps_raw.interrupts import LEFT_BY_SECOND, Interrupts, LeaveNow
 
+    interrupts = Interrupts()
     try:
-        with Interrupts() as interrupts:
+        with interrupts:
             return run(interrupts)
     except LeaveNow:
         return LEFT_BY_SECOND
+    except Exception:
+        if interrupts.leaving:
+            return LEFT_BY_SECOND
+        raise
 
 
 def _show(plan: ClientPlan | ServerPlan) -> int:
@@ -228,7 +248,7 @@ def _read(command: str, args: Sequence[str]) -> dict[str, Any] | None:
                     raise UsageError(f"{full} is given twice")
                 seen.add(full)
     wanted = usage.POSITIONALS[command]
-    if len(words) < len(wanted):
+    if len(words) < sum(not word.startswith("[") for word in wanted):
         raise UsageError(f"{wanted[len(words)]} is missing: ncps {command} {' '.join(wanted)} [options]")
     odd = next((w for w in words if w.startswith("-")), None) or next(iter(words[len(wanted) :]), None)
     if odd is not None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from ncps_raw.usage_link import RECV, SEND
+
 TOP: Final = """\
 ncps - make TCP connections at a high rate and measure each handshake on the wire
 
@@ -19,6 +21,8 @@ Examples:
 Commands:
   ncps server [options]                accept connections and echo what arrives
   ncps client HOST [options]           make connections, measure SYN-RTT and retransmits
+  ncps recv [options]                  take bytes over one connection and say how fast they came
+  ncps send HOST [options]             send bytes and say how fast they arrived: dd and netcat in one
   ncps demo                            server, client and capture on this machine
   ncps report RUN [options]            the report of a saved run again, or joined with a capture
 
@@ -218,5 +222,12 @@ Our options are understood beside them: see ncps client --help and ncps server -
 Exit codes: 0 done, 255 command line, 3 this machine.
 """
 
-COMMANDS: Final = {"server": SERVER, "client": CLIENT, "demo": DEMO, "report": REPORT}
-POSITIONALS: Final = {"server": (), "client": ("HOST",), "demo": (), "report": ("RUN",)}
+COMMANDS: Final = {"server": SERVER, "client": CLIENT, "recv": RECV, "send": SEND, "demo": DEMO, "report": REPORT}
+POSITIONALS: Final = {
+    "server": (),
+    "client": ("HOST",),
+    "recv": ("[HOST]",),
+    "send": ("[HOST]",),
+    "demo": (),
+    "report": ("RUN",),
+}

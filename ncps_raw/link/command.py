@@ -1,0 +1,199 @@
+"""Edge: ``ncps send`` and ``ncps recv``: from a plan to a meeting, a transfer and its report.
+
+The one idea: the four arrangements differ in how the ends meet and in nothing else.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Final
+
+from ncps_raw import net
+from ncps_raw.interrupts import Interrupts
+from ncps_raw.link import measure, meeting
+from ncps_raw.link.explain import Explanation, Speed
+from ncps_raw.link.meeting import Door, NobodyThere
+from ncps_raw.link.plan import LinkPlan
+from ncps_raw.link.preamble import DATA
+from ncps_raw.link.show import Show
+from ncps_raw.link.sinks import Sink, open_sink
+from ncps_raw.link.sources import Source, open_source
+from ncps_raw.link.talk import Both, Guest
+from ncps_raw.link.transfer import Transfer
+from ncps_raw.link.views import Report
+from ncps_raw.link.watch import Watch
+
+_NOT_BEGUN: Final = "interrupted before the other end came: nothing was transferred"
+_NOT_ASKED: Final = "needs --both, and ncps at the other end"
+
+
+class _Prepared:
+    """Source and sink, opened before anybody comes: mistakes are told at once, and it costs no time later."""
+
+    def __init__(self, plan: LinkPlan) -> None:
+        self._plan = plan
+        self._lock = threading.Lock()
+        self._source: Source | None = open_source(plan) if plan.transmits else None
+        self._sink: Sink | None = open_sink(plan) if plan.receives else None
+
+    def source(self) -> Source:
+        """The one prepared, then others like it."""
+        with self._lock:
+            prepared, self._source = self._source, None
+        return prepared or open_source(self._plan)
+
+    def sink(self) -> Sink:
+        """The one prepared, then others like it."""
+        with self._lock:
+            prepared, self._sink = self._sink, None
+        return prepared or open_sink(self._plan)
+
+
+class _Run:
+    """What one command's parts share."""
+
+    def __init__(self, plan: LinkPlan, show: Show, interrupts: Interrupts) -> None:
+        self.plan = plan
+        self.show = show
+        self.interrupts = interrupts
+        self.prepared = _Prepared(plan)
+        self.alone: dict[str, Speed] = {}
+        self.guest: Guest | None = None
+
+    def make(self, plan: LinkPlan, peer: str, ring: object, most_in: int | None) -> Transfer:
+        """A transfer that uses what was prepared."""
+        assert callable(ring)
+        return Transfer(
+            plan,
+            peer,
+            ring,
+            make_source=self.prepared.source,
+            make_sink=self.prepared.sink,
+            streams=plan.streams,
+            most_out=plan.size if plan.transmits else None,
+            most_in=most_in,
+        )
+
+    def finish(self, transfer: Transfer, cpu_s: float) -> int:
+        """Report one transfer. Returns its exit code."""
+        sent, received = transfer.result
+        problems, code = transfer.verdict
+        far: Both | None = None
+        if self.guest is not None and transfer.ended_by is None:
+            try:
+                far, theirs = self.guest.result()
+                if theirs:
+                    problems += tuple(f"at the other end: {text}" for text in theirs)
+                    code = max(code, 1)
+            except NobodyThere as error:
+                problems += (str(error),)
+                code = max(code, 1)
+        report = Report(
+            transfer.plan.command,
+            transfer.peer,
+            sent,
+            received,
+            far,
+            self._explanation(transfer) if transfer.plan.explain else None,
+            problems,
+            transfer.ended_by,
+            cpu_s,
+            transfer.plan.warmup_ns,
+            code,
+        )
+        self.show.report(report)
+        return code
+
+    def measure(self) -> None:
+        """Each part alone, as far as this end can."""
+        plan, guest = self.plan, self.guest
+        self.show.remark("measuring each part alone")
+        near = "source" if plan.sends else "sink"
+        other = "sink" if plan.sends else "source"
+        self.alone[near] = measure.edge_alone(plan)
+        self.alone[other] = Speed(None, _NOT_ASKED) if guest is None else guest.edge()
+        self.alone["network"] = Speed(None, _NOT_ASKED) if guest is None else guest.network()
+
+    def _explanation(self, transfer: Transfer) -> Explanation:
+        sent, received = transfer.result
+        own = sent if self.plan.sends else received
+        return Explanation(
+            self.alone["source"],
+            self.alone["network"],
+            self.alone["sink"],
+            Speed(None if own is None else own.bytes_per_s, "nothing came through"),
+            None if sent is None else sent.rwnd_limited,
+            None if sent is None else sent.busy,
+        )
+
+
+def run_link(plan: LinkPlan, interrupts: Interrupts) -> int:
+    """Carry out ``plan`` and print its report. Returns the exit code; raises NcpsError for what prevents a start."""
+    with Show(plan, lambda: interrupts.stop("SIGPIPE")) as show:
+        run = _Run(plan, show, interrupts)
+        code = _listen(run) if plan.listens else _connect(run)
+        return max(code, 1) if show.gone else code
+
+
+def _listen(run: _Run) -> int:
+    plan = run.plan
+    door = Door(meeting.listen(plan), speaks_first=plan.sends)
+    if plan.explain:
+        run.measure()
+    watch = Watch(plan, run.show, run.interrupts, run.make, run.finish, door)
+    what = "sends to whoever connects" if plan.sends else "receives"
+    run.show.remark(f"listening on port {plan.port}: {what}")
+    code = watch.run()
+    return code if watch.served else _not_begun(run)
+
+
+def _connect(run: _Run) -> int:
+    plan = run.plan
+    assert plan.host is not None
+    target = net.resolve(plan.host, (plan.bind,) if plan.bind else ())
+    if target.note:
+        run.show.remark(target.note)
+    begin_ns = time.monotonic_ns()
+    stopped = run.interrupts.stopped
+    if plan.both:
+        run.guest = Guest(plan, target, stopped)
+    try:
+        if plan.explain:
+            run.measure()
+        if run.guest is not None:
+            run.guest.go()
+        socks = []
+        for _ in range(plan.streams):
+            sock = meeting.connect(plan, target, stopped) if run.guest is None else run.guest.connect(DATA)
+            if sock is None or stopped():
+                return _not_begun(run)
+            socks.append(sock)
+        peer = meeting.name_of((target.address[0], plan.port))
+        run.show.remark(f"connected to {peer} after {(time.monotonic_ns() - begin_ns) / 1e9:.3f} s")
+        watch = Watch(plan, run.show, run.interrupts, run.make, run.finish)
+        watch.begin(plan, peer, socks, plan.expected)
+        return watch.run()
+    finally:
+        if run.guest is not None:
+            run.guest.close()
+
+
+def _not_begun(run: _Run) -> int:
+    """Interrupted while waiting: a report of nothing, as of any interrupted run."""
+    run.show.report(
+        Report(
+            run.plan.command,
+            "nobody",
+            None,
+            None,
+            None,
+            None,
+            (_NOT_BEGUN,),
+            run.interrupts.stopped_by,
+            0.0,
+            run.plan.warmup_ns,
+            1,
+        )
+    )
+    return 1

@@ -1,0 +1,240 @@
+"""Edge: the conversation of two ends of this program (``--both``): the listener's side and the client's.
+
+The one idea: the client orders, the listener answers, one line each; the data has connections of its own. A listener
+that is asked nothing says nothing. Must not know the terminal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from ncps_capture.errors import NcpsError
+
+from ncps_raw import net
+from ncps_raw.link import books, measure, meeting, preamble
+from ncps_raw.link.books import Figures
+from ncps_raw.link.explain import Speed
+from ncps_raw.link.meeting import Arrival, NobodyThere
+from ncps_raw.link.plan import LinkPlan
+from ncps_raw.link.preamble import CONTROL, NETWORK, TOKEN, Wish
+from ncps_raw.link.sources import source_size
+from ncps_raw.link.transfer import Transfer
+
+ANSWER_S: Final = 10.0
+_DONE_S: Final = 30.0
+
+Both = tuple[Figures | None, Figures | None]
+
+
+class _Line:
+    """A connection on which one line at a time is said."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._file = sock.makefile("rb")
+
+    def say(self, **message: Any) -> None:
+        self.sock.sendall(preamble.line(message))
+
+    def hear(self, timeout: float | None) -> dict[str, Any] | None:
+        """The next message; None at the end. Raises OSError, or ValueError for what is none."""
+        self.sock.settimeout(timeout)
+        data = self._file.readline(preamble.LONGEST_LINE)
+        return preamble.read_line(data) if data else None
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._file.close()
+            self.sock.close()
+
+
+# ---- the listener's side -----------------------------------------------------------------------------------------
+
+
+def adapted(plan: LinkPlan, wish: Wish) -> LinkPlan:
+    """The listener's plan for one client: what the client wishes, where the listener was not told itself."""
+    return replace(
+        plan,
+        bidirectional=plan.bidirectional or wish.bidirectional,
+        streams=wish.streams,
+        size=plan.size if plan.size is not None or wish.sends else wish.size,
+        duration_ns=plan.duration_ns if plan.duration_ns is not None or wish.sends else wish.duration_ns,
+        warmup_ns=plan.warmup_ns or wish.warmup_ns,
+    )
+
+
+class Host(threading.Thread):
+    """One client's conversation. ``start``: begin a transfer with these connections, and show it."""
+
+    def __init__(
+        self,
+        arrival: Arrival,
+        plan: LinkPlan,
+        start: Callable[[LinkPlan, Sequence[Arrival], int | None], Transfer],
+        on_end: Callable[[], None],
+    ) -> None:
+        super().__init__(daemon=True)
+        self._line = _Line(arrival.sock)
+        self._plan = plan
+        self._start_transfer = start
+        self._on_end = on_end
+        self._arrivals: queue.Queue[Arrival] = queue.Queue()
+        self.ended = False
+
+    def deliver(self, arrival: Arrival) -> None:
+        """A connection with this client's token."""
+        self._arrivals.put(arrival)
+
+    def run(self) -> None:
+        """The thread."""
+        try:
+            self._converse()
+        except (OSError, ValueError, queue.Empty, NcpsError) as error:
+            with contextlib.suppress(OSError):
+                self._line.say(error=str(error) or "what was promised did not come")
+        finally:
+            self._line.close()
+            self.ended = True
+            self._on_end()
+
+    def _converse(self) -> None:
+        first = self._line.hear(ANSWER_S)
+        if first is None:
+            return
+        wish = preamble.wish_of(first)
+        if wish.sends == self._plan.sends:
+            verb = "sends" if wish.sends else "receives"
+            self._line.say(error=f"the listener {verb} too: start the other command at one end")
+            return
+        plan = adapted(self._plan, wish)
+        self._line.say(ok=True)
+        while (order := self._line.hear(None)) is not None:
+            if order.get("do") == "edge":
+                speed = measure.edge_alone(plan)
+                self._line.say(bytes_per_s=speed.bytes_per_s, why=speed.why, unlimited=speed.unlimited)
+            elif order.get("do") == "network":
+                arrival = self._arrivals.get(timeout=ANSWER_S)
+                speed = measure.network_alone(arrival.sock, plan, sends=plan.sends)
+                self._line.say(bytes_per_s=speed.bytes_per_s, why=speed.why, cpu=speed.cpu)
+            elif order.get("do") == "go":
+                arrivals = [self._arrivals.get(timeout=ANSWER_S) for _ in range(plan.streams)]
+                transfer = self._start_transfer(plan, arrivals, wish.size if plan.receives else None)
+                transfer.done.wait()
+                sent, received = transfer.result
+                problems, _ = transfer.verdict
+                self._line.say(
+                    sent=None if sent is None else books.to_wire(sent),
+                    received=None if received is None else books.to_wire(received),
+                    problems=list(problems),
+                )
+            else:
+                raise ValueError("an order that is not known")
+
+
+# ---- the client's side -------------------------------------------------------------------------------------------
+
+
+class Guest:
+    """The conversation with the listener. Raises NobodyThere if the other end does not talk."""
+
+    def __init__(self, plan: LinkPlan, target: net.Target, stopped: Callable[[], bool]) -> None:
+        sock = meeting.connect(plan, target, stopped)
+        if sock is None:
+            raise NobodyThere("interrupted before the other end was there")
+        self._plan = plan
+        self._target = target
+        self._stopped = stopped
+        self.token = os.urandom(TOKEN)
+        self._line = _Line(sock)
+        size = plan.size
+        if size is None and plan.transmits:
+            size = source_size(plan)
+        with self._explained():
+            sock.sendall(preamble.mark(CONTROL, self.token))
+            self._line.say(
+                sends=plan.sends,
+                bidirectional=plan.bidirectional,
+                streams=plan.streams,
+                size=size,
+                duration_ns=plan.duration_ns,
+                warmup_ns=plan.warmup_ns,
+            )
+            self._hear(ANSWER_S)
+
+    def connect(self, kind: bytes) -> socket.socket | None:
+        """A connection for data, marked; None if interrupted."""
+        sock = meeting.connect(self._plan, self._target, self._stopped)
+        if sock is not None:
+            sock.sendall(preamble.mark(kind, self.token))
+        return sock
+
+    def edge(self) -> Speed:
+        """The far end's source or sink, alone."""
+        with self._explained():
+            self._line.say(do="edge")
+            told = self._hear(ANSWER_S)
+        return Speed(_rate(told), str(told.get("why", "")), unlimited=told.get("unlimited") is True)
+
+    def network(self) -> Speed:
+        """The network alone, as the receiving end saw it; the larger of both ends' shares of a core."""
+        with self._explained():
+            self._line.say(do="network")
+            sock = self.connect(NETWORK)
+            if sock is None:
+                return Speed(None, "interrupted")
+            here = measure.network_alone(sock, self._plan, sends=self._plan.sends)
+            told = self._hear(ANSWER_S)
+        cpu = told.get("cpu")
+        share = max(here.cpu or 0.0, float(cpu) if isinstance(cpu, int | float) else 0.0)
+        there = _rate(told)
+        rate = there if self._plan.sends and there is not None else here.bytes_per_s
+        return Speed(rate, here.why if rate is None else "", share)
+
+    def go(self) -> None:
+        """Begin the transfer: its connections follow."""
+        with self._explained():
+            self._line.say(do="go")
+
+    def result(self) -> tuple[Both, tuple[str, ...]]:
+        """What the far end counted, and its problems."""
+        with self._explained():
+            told = self._hear(_DONE_S)
+            figures = [told.get(name) for name in ("sent", "received")]
+            sent, received = (books.from_wire(found) if isinstance(found, dict) else None for found in figures)
+        problems = told.get("problems", [])
+        return (sent, received), tuple(str(problem) for problem in problems if isinstance(problem, str))
+
+    def close(self) -> None:
+        """End the conversation."""
+        self._line.close()
+
+    def _hear(self, timeout: float) -> dict[str, Any]:
+        told = self._line.hear(timeout)
+        if told is None:
+            raise ValueError("it closed the connection")
+        if "error" in told:
+            raise NobodyThere(f"the other end refused: {told['error']}")
+        return told
+
+    @contextlib.contextmanager
+    def _explained(self) -> Any:
+        try:
+            yield
+        except (OSError, ValueError) as error:
+            self._line.close()
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise NobodyThere(
+                f"the other end does not talk ({reason}): --both and its figures need ncps there; leave out --both"
+            ) from None
+
+
+def _rate(told: dict[str, Any]) -> float | None:
+    value = told.get("bytes_per_s")
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -1,0 +1,348 @@
+"""Edge: one transfer: the pumps of all its connections, and what they come to.
+
+The one idea: whenever it is asked, at the end or in the middle, it gives the figures as they are then; an interrupted
+transfer is one that was asked earlier. Must not know the terminal, nor how the connections came about.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ncps_capture.errors import NcpsError
+
+from ncps_raw.link import books, tcpinfo
+from ncps_raw.link.books import Figures, Row
+from ncps_raw.link.plan import LinkPlan
+from ncps_raw.link.pumps import ACKNOWLEDGED, HANDED, READ, Pump, Receiver, Sender, wake
+from ncps_raw.link.sinks import Sink
+from ncps_raw.link.sources import Source
+from ncps_raw.link.tcpinfo import TcpInfo
+
+_GRACE_NS: Final = 200_000_000
+"""So long a pump that was told "enough" has to return by itself, before its socket is shut."""
+_DRAIN_NS: Final = 2_000_000_000
+"""So long what is in the send buffer has to be acknowledged after the time is up."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All connections at one moment. None: not told, or no such direction."""
+
+    t_ns: int
+    sent: int | None
+    received: int | None
+    retransmits: int | None
+    srtt_us: int | None
+    cwnd: int | None
+
+
+class Transfer:
+    """Connections that are counted together. ``most_out``/``most_in``: bytes over all of them."""
+
+    def __init__(
+        self,
+        plan: LinkPlan,
+        peer: str,
+        on_change: Callable[[], None],
+        *,
+        make_source: Callable[[], Source],
+        make_sink: Callable[[], Sink],
+        streams: int = 1,
+        most_out: int | None = None,
+        most_in: int | None = None,
+    ) -> None:
+        self.plan = plan
+        self.peer = peer
+        self.streams = streams
+        self._most = (most_out, most_in)
+        self._on_change = on_change
+        self._make_source = make_source
+        self._make_sink = make_sink
+        self.senders: list[Sender] = []
+        self.receivers: list[Receiver] = []
+        self._socks: list[socket.socket] = []
+        self._base: Snapshot | None = None  # at the end of the warm-up
+        self._enough_ns: int | None = None
+        self._left_ns: int | None = None
+        self.ended_by: str | None = None  # why it was cut short: a signal, idle
+        self._first = self._last = Snapshot(time.monotonic_ns(), 0, 0, 0, None, None)
+        self.done = threading.Event()
+        self.result: tuple[Figures | None, Figures | None] = (None, None)
+        self.verdict: tuple[tuple[str, ...], int] = ((), 0)
+
+    # ---- from outside -------------------------------------------------------------------------------------------
+
+    def add(self, sock: socket.socket) -> None:
+        """One more connection; it begins at once. The sources and sinks are made on this thread."""
+        place = len(self._socks)
+        self._socks.append(sock)
+        pumps: list[Pump] = []
+        if self.plan.transmits:
+            sender = Sender(
+                sock,
+                self._make_source(),
+                _share(self._most[0], self.streams, place),
+                self._on_change,
+                None if self.plan.limit is None else self.plan.limit / self.streams,
+            )
+            self.senders.append(sender)
+            pumps.append(sender)
+        if self.plan.receives:
+            # Of several connections one may bring more than another: only the sum is expected.
+            most = self._most[1] if self.streams == 1 else None
+            receiver = Receiver(sock, self._make_sink(), most, self._on_change)
+            self.receivers.append(receiver)
+            pumps.append(receiver)
+        for pump in pumps:
+            pump.start()
+
+    @property
+    def most_in(self) -> int | None:
+        """Bytes that are expected here, over all connections, if that is known."""
+        return self._most[1]
+
+    @property
+    def pumps(self) -> list[Pump]:
+        """All of them."""
+        return [*self.senders, *self.receivers]
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing moves any more."""
+        return all(pump.finished for pump in self.pumps)
+
+    def begin_ns(self) -> int | None:
+        """When the first byte moved."""
+        return min((pump.begin_ns for pump in self.pumps if pump.begin_ns is not None), default=None)
+
+    def enough(self) -> None:
+        """Hand over no more; what is on its way is still waited for."""
+        if self._enough_ns is None:
+            self._enough_ns = time.monotonic_ns()
+        for pump in self.pumps:
+            pump.enough = True
+        for receiver in self.receivers:
+            wake(receiver, leave=True)
+
+    def leave(self, why: str | None) -> None:
+        """End now, with the figures as they are."""
+        if self._left_ns is not None:
+            return
+        self._left_ns = time.monotonic_ns()
+        self.ended_by = self.ended_by or why
+        self.result = self.figures()
+        for pump in self.pumps:
+            wake(pump, leave=True)
+
+    def tend(self, now_ns: int) -> None:
+        """What time brings: warm-up, duration, an end that waits for the other direction, pumps that hang."""
+        begin = self.begin_ns()
+        plan = self.plan
+        if begin is None:
+            return
+        if plan.warmup_ns and self._base is None and now_ns >= begin + plan.warmup_ns and not self.finished:
+            self._base = self.snapshot()
+        if plan.lasts_ns is not None and now_ns >= begin + plan.lasts_ns:
+            self.enough()
+        follows = not plan.sends and plan.size is None and plan.endless_source
+        if follows and self.senders and all(pump.finished for pump in self.receivers):
+            # What recv sends has no end of its own: it ends with what the peer sends.
+            for sender in self.senders:
+                sender.enough = True
+            self._enough_ns = self._enough_ns or now_ns
+        if any(pump.failure is not None for pump in self.pumps):
+            self.enough()
+        if self._enough_ns is None:
+            return
+        for sender in self.senders:
+            if now_ns > self._enough_ns + _GRACE_NS and not sender.finished and sender.clock_end == HANDED:
+                wake(sender, leave=now_ns > self._enough_ns + _DRAIN_NS)
+
+    def due_in(self, now_ns: int) -> int | None:
+        """Nanoseconds until ``tend`` has something to do; None: nothing is known to come."""
+        begin = self.begin_ns()
+        if begin is None:
+            return None
+        marks = [begin + self.plan.warmup_ns] if self.plan.warmup_ns and self._base is None else []
+        if self.plan.lasts_ns is not None:
+            marks.append(begin + self.plan.lasts_ns)
+        return min((max(mark - now_ns, 0) for mark in marks if mark >= now_ns), default=None)
+
+    def progress(self) -> int:
+        """A number that grows as long as anything moves."""
+        shot = self.snapshot()
+        return sum(pump.moved for pump in self.pumps) + (shot.sent or 0)
+
+    def close(self) -> None:
+        """Fix the result and let go of everything. Nothing of it is asked afterwards."""
+        if self._left_ns is None:
+            self.result = self.figures()
+        self.verdict = self.problems()
+        for pump in self.pumps:
+            if not pump.join(1.0):
+                wake(pump, leave=True)
+                pump.join(1.0)
+        for sock in self._socks:
+            with contextlib.suppress(OSError):
+                sock.close()
+        for sender in self.senders:
+            if sender.finished:
+                sender.source.close()
+        for receiver in self.receivers:
+            if receiver.finished:
+                receiver.sink.close()
+        self.done.set()
+
+    # ---- figures ---------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """Counts of this moment."""
+        infos = [tcpinfo.read(sock) for sock in self._socks]
+        known = [info for info in infos if info is not None]
+        sent: int | None = None
+        if self.senders:
+            counts = [sender.acknowledged(info) for sender, info in zip(self.senders, infos, strict=True)]
+            handed = [sender.moved for sender in self.senders]
+            sent = sum(moved if count is None else count for count, moved in zip(counts, handed, strict=True))
+        told = bool(known) and len(known) == len(infos)
+        return Snapshot(
+            time.monotonic_ns(),
+            sent,
+            sum(receiver.moved for receiver in self.receivers) if self.receivers else None,
+            sum(info.retransmits for info in known) if told else None,
+            max(info.srtt_us for info in known) if told else None,
+            sum(info.cwnd for info in known) if told else None,
+        )
+
+    def row(self) -> Row | None:
+        """What happened since the last row; None before the first byte."""
+        begin = self.begin_ns()
+        if begin is None:
+            return None
+        now, last = self.snapshot(), self._last
+        if last is self._first:
+            last = replace(last, t_ns=begin)
+        self._last = now
+
+        def more(a: int | None, b: int | None) -> int | None:
+            return None if a is None else a - (b or 0)
+
+        return Row(
+            last.t_ns - begin,
+            now.t_ns - begin,
+            more(now.sent, last.sent),
+            more(now.received, last.received),
+            more(now.retransmits, last.retransmits),
+            now.srtt_us,
+            now.cwnd,
+            len(self._socks),
+        )
+
+    def figures(self) -> tuple[Figures | None, Figures | None]:
+        """(sent, received) as they are now."""
+        now = time.monotonic_ns()
+        sent = self._together([self._sent(sender, now) for sender in self.senders], self.senders, now)
+        received = self._together([self._received(receiver) for receiver in self.receivers], self.receivers, now)
+        return sent, received
+
+    def _together(self, parts: list[Figures], pumps: list[Sender] | list[Receiver], now: int) -> Figures | None:
+        if not parts:
+            return None
+        whole = books.added(parts) if len(parts) > 1 else parts[0]
+        begins = [pump.begin_ns for pump in pumps if pump.begin_ns is not None]
+        if not begins or whole.elapsed_ns is None:
+            return whole
+        sending = whole.sent
+        end = max((pump.end_ns or (now if sending else begins[0])) for pump in pumps)
+        base = self._base
+        if base is not None:
+            before = (base.sent if sending else base.received) or 0
+            count = None if whole.bytes is None else max(whole.bytes - before, 0)
+            return replace(whole, bytes=count, elapsed_ns=max(end - base.t_ns, 0), round_trip_ns=None)
+        elapsed = end - min(begins)
+        if sending and whole.clock_end == ACKNOWLEDGED:
+            elapsed -= whole.round_trip_ns or 0
+        return replace(whole, elapsed_ns=elapsed)
+
+    def _sent(self, sender: Sender, now: int) -> Figures:
+        info = tcpinfo.read(sender.sock)
+        count = sender.acknowledged(info)
+        elapsed = round_trip = handed_ns = None
+        if sender.begin_ns is not None:
+            elapsed = (sender.end_ns or now) - sender.begin_ns
+            if sender.clock_end == ACKNOWLEDGED:
+                elapsed, round_trip = books.between_acknowledgements(elapsed, None if info is None else info.min_rtt_us)
+            handed_ns = (sender.moved_ns or now) - sender.begin_ns
+        return Figures(
+            True,
+            count,
+            elapsed,
+            self.plan.block,
+            sender.source.way,
+            sender.clock_end,
+            sender.moved,
+            handed_ns,
+            round_trip,
+            0,
+            *_kernel(info),
+            *_shares(info, elapsed),
+        )
+
+    def _received(self, receiver: Receiver) -> Figures:
+        elapsed = None
+        if receiver.begin_ns is not None:
+            elapsed = (receiver.end_ns or receiver.begin_ns) - receiver.begin_ns
+        return Figures(
+            False, receiver.moved, elapsed, self.plan.block, receiver.sink.way, READ, fsync_ns=receiver.fsync_ns
+        )
+
+    # ---- what went wrong ----------------------------------------------------------------------------------------
+
+    def problems(self) -> tuple[tuple[str, ...], int]:
+        """Sentences, and the exit code they make: 0 if there are none."""
+        found: list[str] = []
+        code = 0
+        for pump in self.pumps:
+            if pump.failure is None:
+                continue
+            if isinstance(pump.failure, NcpsError):
+                code = max(code, pump.failure.exit_code)
+                found.append(str(pump.failure))
+            else:
+                reason = pump.failure.strerror or str(pump.failure)
+                doing = "sending" if isinstance(pump, Sender) else "receiving"
+                found.append(f"{doing} ended early: {reason} (the peer was killed, or closed without reading all)")
+        expected = self._most[1]
+        got = sum(receiver.moved for receiver in self.receivers)
+        if expected is not None and got < expected and self.ended_by is None:
+            found.append(f"received {got} of {expected} bytes: the peer ended early")
+        if self.ended_by == "idle":
+            found.append("nothing moved for as long as --idle allows")
+        sent = self.result[0]
+        if sent is not None and self.ended_by is None and not found and sent.clock_end == HANDED:
+            missing = (sent.handed_bytes or 0) - (sent.bytes or 0)
+            if self._base is None and missing > 0:
+                found.append(f"{missing} bytes handed over were not acknowledged when the time was up")
+                return tuple(found), code
+        return tuple(dict.fromkeys(found)), max(code, 1) if found else 0
+
+
+def _kernel(info: TcpInfo | None) -> tuple[int | None, int | None, int | None]:
+    return (None, None, None) if info is None else (info.retransmits, info.srtt_us, info.cwnd)
+
+
+def _shares(info: TcpInfo | None, elapsed_ns: int | None) -> tuple[float | None, float | None]:
+    """Shares of the time in which the peer's window was full, and in which anything waited to be sent."""
+    if info is None or not elapsed_ns:
+        return None, None
+    return min(info.rwnd_limited_us * 1000 / elapsed_ns, 1.0), min(info.busy_us * 1000 / elapsed_ns, 1.0)
+
+
+def _share(total: int | None, parts: int, place: int) -> int | None:
+    return None if total is None else total // parts + (1 if place < total % parts else 0)

@@ -1,0 +1,104 @@
+"""Pure: a finished link check -> text and JSON.
+
+The one idea: one record, ``Report``, holds all there is to say; a view only puts it into words. Keys and figures are
+those of ``books`` and ``explain``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from ncps_raw.link import books, explain
+from ncps_raw.link.books import Figures
+from ncps_raw.link.explain import Explanation
+
+
+@dataclass(frozen=True)
+class Report:
+    """One link check at its end. ``far``: what the other end said of (its sending, its receiving)."""
+
+    command: str
+    peer: str
+    sent: Figures | None
+    received: Figures | None
+    far: tuple[Figures | None, Figures | None] | None
+    explanation: Explanation | None
+    problems: tuple[str, ...]
+    ended_by: str | None
+    cpu_s: float
+    warmup_ns: int
+    exit_code: int
+
+    @property
+    def own(self) -> Figures | None:
+        """The direction the command is named after."""
+        return self.sent if self.command == "send" else self.received
+
+
+def plain(report: Report) -> dict[str, Any]:
+    """All keys. ``bytes seconds bytes_per_s`` at the top are those of the command's own direction."""
+    own = report.own
+    moved = sum(figures.bytes or 0 for figures in (report.sent, report.received) if figures is not None)
+    out: dict[str, Any] = {
+        "type": "report",
+        "command": report.command,
+        "peer": report.peer,
+        "bytes": own.bytes if own else None,
+        "seconds": books.plain(own)["seconds"] if own else None,
+        "bytes_per_s": own.bytes_per_s if own else None,
+        "sender_handed_over_s": _handed_over(report),
+        "sent": None if report.sent is None else books.plain(report.sent),
+        "received": None if report.received is None else books.plain(report.received),
+        "far": None,
+        "warmup_s": report.warmup_ns / 1e9,
+        "cpu_s": report.cpu_s,
+        "cpu_s_per_gb": report.cpu_s * 1e9 / moved if moved else None,
+        "interrupted": report.ended_by,
+        "problems": list(report.problems),
+        "exit_code": report.exit_code,
+    }
+    if report.far is not None:
+        sent, received = report.far
+        out["far"] = {
+            "sent": None if sent is None else books.plain(sent),
+            "received": None if received is None else books.plain(received),
+        }
+    if report.explanation is not None:
+        out["explain"] = explain.plain(report.explanation)
+    return out
+
+
+def _handed_over(report: Report) -> float | None:
+    far_sent = None if report.far is None else report.far[0]
+    sender = report.sent if report.command == "send" else far_sent
+    return None if sender is None or sender.handed_ns is None else sender.handed_ns / 1e9
+
+
+def dumps(report: Report, indent: int | None = 2) -> str:
+    """The report as JSON, one line end behind it."""
+    return json.dumps(plain(report), indent=indent) + "\n"
+
+
+def text(report: Report) -> str:
+    """The report for a person."""
+    lines: list[str] = []
+    for figures in (report.sent, report.received):
+        if figures is not None:
+            lines += books.text(figures)
+    if report.far is not None:
+        for figures in report.far:
+            if figures is not None:
+                lines += ["at the other end:", *(f"  {line}" for line in books.text(figures))]
+    moved = sum(figures.bytes or 0 for figures in (report.sent, report.received) if figures is not None)
+    each = f", {report.cpu_s * 1e9 / moved:.3g} s per GB" if moved else ""
+    lines.append(f"  with {report.peer}; {report.cpu_s:.3g} s of processor time here{each}")
+    if report.warmup_ns:
+        lines.append(f"  without the first {report.warmup_ns / 1e9:g} s")
+    if report.ended_by is not None:
+        lines.append(f"  interrupted by {report.ended_by}: the figures so far")
+    if report.explanation is not None:
+        lines += ["", *explain.text(report.explanation)]
+    lines += [f"Problem: {problem}" for problem in report.problems]
+    return "\n".join(lines) + "\n"

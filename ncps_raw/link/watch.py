@@ -1,0 +1,250 @@
+"""Edge: the watcher: waits for connections, time, signals and the end of transfers; the bytes move on other threads.
+
+The one idea: it owns nothing of the data path. It looks a few times a second, or when a bell rings, and all that is
+decided (enough, leave, a row, a report) is decided here, on one thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ncps_raw.interrupts import Interrupts
+from ncps_raw.link.meeting import Arrival, Door, NobodyThere
+from ncps_raw.link.plan import LinkPlan
+from ncps_raw.link.preamble import CONTROL
+from ncps_raw.link.show import Show
+from ncps_raw.link.sources import source_size
+from ncps_raw.link.talk import Host
+from ncps_raw.link.transfer import Transfer
+
+_LOOK_NS: Final = 100_000_000
+_LATE_NS: Final = 1_000_000_000
+"""So long a connection that has said nothing yet is waited for when all others have ended."""
+
+Make = Callable[[LinkPlan, str, Callable[[], None], int | None], Transfer]
+Finish = Callable[[Transfer, float], int]
+
+
+class Bell:
+    """What other threads ring to wake the watcher."""
+
+    def __init__(self) -> None:
+        self.inside, self._outside = socket.socketpair()
+        self.inside.setblocking(False)
+        self._outside.setblocking(False)
+
+    def ring(self) -> None:
+        """Wake it; from any thread."""
+        with contextlib.suppress(OSError):
+            self._outside.send(b"!")
+
+    def quiet(self) -> None:
+        """Rung often or once is the same."""
+        with contextlib.suppress(OSError):
+            while self.inside.recv(4096):
+                pass
+
+    def close(self) -> None:
+        """Nobody rings any more."""
+        self.inside.close()
+        self._outside.close()
+
+
+class Watch:
+    """One command's run. ``make`` makes a transfer, ``finish`` reports one and returns its exit code."""
+
+    def __init__(
+        self, plan: LinkPlan, show: Show, interrupts: Interrupts, make: Make, finish: Finish, door: Door | None = None
+    ) -> None:
+        self._plan = plan
+        self._show = show
+        self._interrupts = interrupts
+        self._make = make
+        self._finish = finish
+        self._door = door
+        self.bell = Bell()
+        self._active: list[Transfer] = []
+        self._gathered: list[Arrival] = []
+        self._hosts: dict[bytes, Host] = {}
+        self._main: Transfer | None = None  # of a listener without --keep: others may join it
+        self._begin_ns = time.monotonic_ns()
+        self._seen: dict[Transfer, tuple[int, int]] = {}  # progress, and when it last changed
+        self._row_ns: dict[Transfer, int] = {}
+        self._cpu: dict[Transfer, float] = {}
+        self.served = 0
+        self._code = 0
+
+    def begin(self, plan: LinkPlan, peer: str, socks: Sequence[socket.socket], most_in: int | None) -> Transfer:
+        """A transfer over these connections; it is watched from now on."""
+        transfer = self._make(plan, peer, self.bell.ring, most_in)
+        self._cpu[transfer] = time.process_time()
+        for sock in socks:
+            transfer.add(sock)
+        self._active.append(transfer)
+        self.bell.ring()
+        return transfer
+
+    def run(self) -> int:
+        """Until everything has ended. Returns the worst exit code of all transfers; raises NobodyThere."""
+        with selectors.DefaultSelector() as selector:
+            try:
+                while self._step(selector):
+                    pass
+            finally:
+                self.bell.close()
+                if self._door is not None:
+                    self._door.close()
+        return self._code
+
+    # ---- one turn --------------------------------------------------------------------------------------------
+
+    def _step(self, selector: selectors.BaseSelector) -> bool:
+        self._wait(selector)
+        now = time.monotonic_ns()
+        if self._interrupts.stopped():
+            self._leave_all()
+            return False
+        if self._door is not None:
+            for arrival in self._door.come_in(accept=self._accepts()):
+                self._arrived(arrival)
+            self._check_wait(now)
+        if self._interrupts.totals_wanted:
+            self._interrupts.totals_wanted = False
+            for transfer in self._active:
+                self._show.totals(transfer)
+        for transfer in list(self._active):
+            self._tend(transfer, now)
+        return self._goes_on(now)
+
+    def _wait(self, selector: selectors.BaseSelector) -> None:
+        now = time.monotonic_ns()
+        patience = [_LOOK_NS, *(due for t in self._active if (due := t.due_in(now)) is not None)]
+        wanted: dict[int, socket.socket] = {self.bell.inside.fileno(): self.bell.inside}
+        if self._door is not None:
+            if (silence := self._door.patience_ns(now)) is not None:
+                patience.append(silence)
+            watched = self._door.watched()
+            for sock in watched if self._accepts() else watched[1:]:
+                wanted[sock.fileno()] = sock
+        for key in list(selector.get_map().values()):
+            if wanted.pop(key.fd, None) is not key.fileobj:
+                selector.unregister(key.fileobj)
+        for sock in wanted.values():
+            if sock.fileno() not in selector.get_map():
+                selector.register(sock, selectors.EVENT_READ)
+        selector.select(min(patience) / 1e9)
+        self.bell.quiet()
+
+    def _accepts(self) -> bool:
+        """Whether whoever is new is let in."""
+        if self._plan.keep or self._hosts or self._main is None:
+            return True
+        if self._plan.streams > 1:
+            return len(self._main.pumps) < self._plan.streams
+        return not self._plan.transmits and self._plan.sink is None
+
+    def _arrived(self, arrival: Arrival) -> None:
+        mark = arrival.mark
+        plan = self._plan
+        if mark is not None and mark.kind == CONTROL:
+            host = Host(arrival, plan, self._begin_for, self.bell.ring)
+            self._hosts[mark.token] = host
+            host.start()
+        elif mark is not None:
+            if mark.token in self._hosts:
+                self._hosts[mark.token].deliver(arrival)
+            else:
+                arrival.sock.close()
+        elif self._main is not None and not plan.keep:
+            self._main.add(arrival.sock)
+        else:
+            self._gathered.append(arrival)
+            if plan.transmits and len(self._gathered) < plan.streams:
+                return
+            gathered, self._gathered = self._gathered, []
+            transfer = self.begin(plan, gathered[0].peer, [one.sock for one in gathered], plan.expected)
+            if not plan.keep:
+                self._main = transfer
+
+    def _begin_for(self, plan: LinkPlan, arrivals: Sequence[Arrival], most_in: int | None) -> Transfer:
+        return self.begin(plan, arrivals[0].peer, [one.sock for one in arrivals], most_in)
+
+    def _check_wait(self, now: int) -> None:
+        wait = self._plan.wait_ns
+        waited_for = self._active or self.served or self._hosts
+        if wait is not None and not waited_for and now - self._begin_ns >= wait:
+            raise NobodyThere(f"nobody connected to port {self._plan.port} within {wait / 1e9:g} s")
+
+    def _tend(self, transfer: Transfer, now: int) -> None:
+        transfer.tend(now)
+        self._rows(transfer, now)
+        self._show.draw(transfer, self._whole(transfer))
+        idle = self._plan.idle_ns
+        if idle is not None:
+            moved, since = self._seen.get(transfer, (-1, now))
+            if (progress := transfer.progress()) != moved:
+                self._seen[transfer] = (progress, now)
+            elif now - since >= idle:
+                transfer.leave("idle")
+        complete = transfer is not self._main or self._plan.keep or len(transfer.pumps) >= self._plan.streams
+        if transfer.ended_by is not None or (transfer.finished and complete):
+            self._end(transfer)
+
+    def _rows(self, transfer: Transfer, now: int) -> None:
+        begin = transfer.begin_ns()
+        if not self._show.rows or begin is None:
+            return
+        due = self._row_ns.setdefault(transfer, begin + self._plan.interval_ns)
+        if now < due or transfer.finished:
+            return
+        row = transfer.row()
+        if row is not None:
+            self._show.row(row, transfer.peer)
+        missed = (now - due) // self._plan.interval_ns
+        self._row_ns[transfer] = due + (missed + 1) * self._plan.interval_ns
+
+    def _whole(self, transfer: Transfer) -> int | None:
+        plan = transfer.plan
+        if not plan.sends:
+            return transfer.most_in
+        size = source_size(plan)
+        return size if plan.size is None else plan.size if size is None else min(size, plan.size)
+
+    def _end(self, transfer: Transfer) -> None:
+        if transfer is self._main and self._door is not None and self._late_ones(transfer):
+            return
+        self._active.remove(transfer)
+        transfer.close()
+        self.served += 1
+        code = self._finish(transfer, time.process_time() - self._cpu.pop(transfer))
+        self._code = max(self._code, code)
+        self._seen.pop(transfer, None)
+        self._row_ns.pop(transfer, None)
+
+    def _late_ones(self, transfer: Transfer) -> bool:
+        """Whether a connection made meanwhile has joined, or is still to say its first byte."""
+        assert self._door is not None
+        if transfer.ended_by is not None or not self._accepts():
+            return False
+        for arrival in self._door.come_in(accept=True):
+            self._arrived(arrival)
+        now = time.monotonic_ns()
+        return not transfer.finished or self._door.youngest_ns(now) < _LATE_NS
+
+    def _leave_all(self) -> None:
+        why = self._interrupts.stopped_by
+        for transfer in list(self._active):
+            transfer.leave(why)
+        for transfer in list(self._active):
+            self._end(transfer)
+
+    def _goes_on(self, now: int) -> bool:
+        self._hosts = {token: host for token, host in self._hosts.items() if not host.ended}
+        if self._active or self._hosts:
+            return True
+        return self._door is not None and (self._plan.keep or not self.served)
