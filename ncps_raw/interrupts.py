@@ -25,6 +25,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.stopped_by: str | None = None
+        self.leaving = False  # LeaveNow was raised; an import of C code may have made another error of it
         self.totals_wanted = False
         self._before: dict[int, Any] = {}
         self._depth = 0
@@ -68,6 +69,7 @@ class Interrupts:
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         if self.stopped_by is not None:
+            self.leaving = True
             raise LeaveNow
         self.stopped_by = signal.Signals(number).name
 

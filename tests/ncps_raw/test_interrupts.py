@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from ncps_raw.cli import _interruptible
 from ncps_raw.interrupts import LEFT_BY_SECOND, Interrupts, LeaveNow
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="signals are sent as POSIX systems do")
@@ -15,18 +16,36 @@ pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="signals 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_stops_and_the_second_leaves(number: signal.Signals) -> None:
     with Interrupts() as interrupts:
-        assert not interrupts.stopped()
+        assert (interrupts.stopped(), interrupts.leaving) == (False, False)
         os.kill(os.getpid(), number)
         assert interrupts.stopped()
         assert interrupts.stopped_by == number.name
         with pytest.raises(LeaveNow):
             os.kill(os.getpid(), signal.SIGINT)
+        assert interrupts.leaving
         assert interrupts.stopped_by == number.name
 
 
 def test_nothing_swallows_a_wish_to_leave() -> None:
     assert not issubclass(LeaveNow, Exception)
     assert LEFT_BY_SECOND == 128 + signal.SIGINT
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_leaving_in_the_middle_of_an_import_is_no_fault_of_the_program(signals: int) -> None:
+    def run(interrupts: Interrupts) -> int:
+        try:
+            for _ in range(signals):
+                os.kill(os.getpid(), signal.SIGINT)
+        except LeaveNow as error:
+            raise ImportError("cannot load module") from error
+        raise ImportError("cannot load module")
+
+    if signals == 2:
+        assert _interruptible(run) == LEFT_BY_SECOND
+        return
+    with pytest.raises(ImportError):
+        _interruptible(run)
 
 
 def test_asking_for_totals_stops_nothing() -> None:
