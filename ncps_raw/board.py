@@ -7,21 +7,24 @@ the monitor only reads and takes differences.
 from __future__ import annotations
 
 import os
+import struct
 import time
-from array import array
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
 from typing import Final
 
 from ncps_capture.errors import EnvironmentFault
 
-from ncps_raw.engine.base import COUNTERS, PAUSE, STOP
+from ncps_raw.engine.base import COUNTERS, LAG_MAX_NS, PAUSE, STOP
 
 ERRNOS: Final = 256
 _ERROR_CELLS: Final = 3  # count, first, last
 _WIDTH: Final = len(COUNTERS)
+_ROW: Final = struct.Struct(f"{_WIDTH}q")
+"""A loop's counters; packing them in place is faster than a copy by way of an array."""
 _STOP_AT: Final = 1  # cell 0 is the start line, cell 1 when the load ends (monotonic ns, 0 = when told)
-_LOOPS_AT: Final = 2
+_BEGIN_AT: Final = 2  # when the load began
+_LOOPS_AT: Final = 3
 _PARENT_CHECK_NS: Final = 500_000_000
 _PAUSE_LOOK_S: Final = 0.01
 
@@ -56,11 +59,17 @@ class SharedBoard:
         """Let the load end by itself at this time: a worker sees it between two polls, whatever the parent does."""
         self._raw[_STOP_AT] = t_ns
 
+    def set_begin(self, t_ns: int) -> None:
+        """When the load begins, for all workers the same; before the start line opens."""
+        self._raw[_BEGIN_AT] = t_ns
+
     def totals(self) -> list[int]:
-        """Sums over all loops, in the order of COUNTERS."""
+        """Sums over all loops, in the order of COUNTERS; of the largest lag the largest."""
         cells = memoryview(self._raw).cast("B").cast("q")
         end = _LOOPS_AT + self.loops * _WIDTH
-        return [sum(cells[_LOOPS_AT + i : end : _WIDTH]) for i in range(_WIDTH)]
+        sums = [sum(cells[_LOOPS_AT + i : end : _WIDTH]) for i in range(_WIDTH)]
+        sums[LAG_MAX_NS] = max(cells[_LOOPS_AT + LAG_MAX_NS : end : _WIDTH], default=0)
+        return sums
 
     def failures(self) -> list[Failure]:
         """Failures of all workers by errno, the most frequent first."""
@@ -89,12 +98,14 @@ class WorkerBoard:
         self._raw = raw
         self._errors_at = errors_at
         self._cells: memoryview | None = None
+        self._bytes: memoryview | None = None
         self._parent = 0
         self._check_at = 0
 
     def attach(self) -> None:
         """Call in the worker before anything else."""
-        self._cells = memoryview(self._raw).cast("B").cast("q")  # type: ignore[arg-type]
+        self._bytes = memoryview(self._raw).cast("B")  # type: ignore[arg-type]
+        self._cells = self._bytes.cast("q")
         self._parent = os.getppid()
 
     def state(self) -> int:
@@ -118,11 +129,20 @@ class WorkerBoard:
         end = self._cells[_STOP_AT]
         return STOP if end and now >= end else self._cells[0]
 
+    def begin_ns(self) -> int:
+        """When the load began."""
+        assert self._cells is not None
+        return int(self._cells[_BEGIN_AT])
+
+    def end_ns(self) -> int:
+        """When the load ends by itself; 0 = when told."""
+        assert self._cells is not None
+        return int(self._cells[_STOP_AT])
+
     def publish(self, loop: int, counts: list[int]) -> None:
         """Copy one loop's counters."""
-        assert self._cells is not None
-        start = _LOOPS_AT + loop * _WIDTH
-        self._cells[start : start + _WIDTH] = array("q", counts)
+        assert self._bytes is not None
+        _ROW.pack_into(self._bytes, (_LOOPS_AT + loop * _WIDTH) * 8, *counts)
 
     def error(self, number: int, t_ns: int) -> None:
         """Count one failure."""

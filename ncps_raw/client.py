@@ -116,6 +116,11 @@ def _setup(plan: ClientPlan, target: net.Target, loops: Sequence[int]) -> Client
         reconnect=plan.reconnect,
         abortive=plan.close == "rst",
         drain_ns=DRAIN_NS,
+        rate=plan.rate,
+        all_loops=plan.threads,
+        keepalive_ns=plan.keepalive_ns,
+        shutdown=plan.shutdown,
+        busy_poll=plan.busy_poll,
         pace_ns=plan.pace_ns,
         # The join with packets is what needs them, and a saved run may be joined with a capture made elsewhere.
         local_ends=plan.capture != "off" or plan.run is not None,

@@ -21,7 +21,7 @@ from ncps_raw.workers import Task, split_loops
 
 BACKLOG = 1000
 MOST_RECORDS = 25_000_000
-"""Records a server keeps (40 bytes each): one that runs for weeks reports on its first connections."""
+"""Records a server keeps (48 bytes each): one that runs for weeks reports on its first connections."""
 FILES_WANTED = 1_048_576
 
 
@@ -56,7 +56,11 @@ def prepare(plan: ServerPlan) -> Load:
                     abortive=plan.close == "rst",
                     backlog=BACKLOG,
                     max_records=-(-MOST_RECORDS // len(shares)),
-                    loops=tuple(ServerLoop(loop, tuple(server_ports(plan, loop))) for loop in loops),
+                    loops=tuple(ServerLoop(loop, _ports(plan, loop)) for loop in loops),
+                    reuse_port=plan.reuse_port,
+                    keepalive_ns=plan.keepalive_ns,
+                    shutdown=plan.shutdown,
+                    busy_poll=plan.busy_poll,
                 ),
                 f"{folder}/connections-{number}.spool",
             )
@@ -68,6 +72,13 @@ def prepare(plan: ServerPlan) -> Load:
     return Load(
         plan.threads, tasks, _advice, where, spec, problem, notes=(), remarks=remarks, most_records=MOST_RECORDS
     )
+
+
+def _ports(plan: ServerPlan, loop: int) -> tuple[int, ...]:
+    """Ports on which ``loop`` listens: a share of them, or with SO_REUSEPORT all."""
+    if plan.reuse_port:
+        return tuple(range(plan.base_port, plan.base_port + plan.ports))
+    return tuple(server_ports(plan, loop))
 
 
 def _capture_spec(plan: ServerPlan, bind: Sequence[str]) -> tuple[CaptureSpec | None, str | None]:

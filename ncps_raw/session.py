@@ -18,21 +18,21 @@ from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ncps_analysis.records import Interval, Run, WireFacts
+from ncps_analysis.records import Interval, Run, ScheduleFacts, WireFacts
 from ncps_capture.errors import CaptureUnavailable, EnvironmentFault
 from ncps_capture.segments import CaptureSpec
 
 from ncps_raw import __version__, affinity
 from ncps_raw.board import Failure, SharedBoard
 from ncps_raw.controls import LETTERS, Controls
-from ncps_raw.engine.base import ATTEMPTED, ESTABLISHED, FAILED, NOT_STARTED
+from ncps_raw.engine.base import ATTEMPTED, DUE, ESTABLISHED, FAILED, HELD_UP, LAG_MAX_NS, LAG_NS, LATE, NOT_STARTED
 from ncps_raw.engine.base import Path as AddressPair
 from ncps_raw.engine.kernel import AVAILABLE
 from ncps_raw.interrupts import LEFT_BY_SECOND, Interrupts, LeaveNow
 from ncps_raw.keys import Keys
 from ncps_raw.monitor import Monitor, Watched
 from ncps_raw.output import Output
-from ncps_raw.plan import Plan
+from ncps_raw.plan import ClientPlan, Plan
 from ncps_raw.scratch import scratch_folder
 from ncps_raw.workers import Crew, Task, WorkerResult
 
@@ -60,6 +60,21 @@ class Load:
     notes: tuple[str, ...]  # for the report: what was changed about the plan
     remarks: tuple[str, ...]  # for the person, once everything stands ready
     most_records: int | None = None  # more connections than these leave no record
+
+
+def schedule_facts(plan: Plan, totals: Sequence[int]) -> ScheduleFacts | None:
+    """How the schedule of a plan with a rate was kept, by the workers' counters."""
+    if not isinstance(plan, ClientPlan) or plan.rate is None:
+        return None
+    return ScheduleFacts(
+        per_second=float(plan.rate),
+        due=max(totals[DUE], totals[ATTEMPTED]),
+        started=totals[ATTEMPTED],
+        late=totals[LATE],
+        held_up=totals[HELD_UP],
+        lag_ns=totals[LAG_NS],
+        lag_max_ns=totals[LAG_MAX_NS],
+    )
 
 
 def usable_cores() -> int:
@@ -186,6 +201,7 @@ class _Session:
             for text in (*load.notes, *load.remarks):
                 self._output.remark(text)
             t0_ns = time.monotonic_ns()  # before the line opens: no connection is older than the run
+            board.set_begin(t0_ns)
             if plan.duration_ns is not None:
                 board.set_end(t0_ns + plan.duration_ns)
             if ready:  # else interrupted before it began: the report of a run without connections
@@ -308,6 +324,7 @@ class _Session:
                 attempted=attempted,
                 notes=tuple(notes),
                 faults=faults,
+                schedule=schedule_facts(plan, totals),
                 first_errors=tuple((f.number, f.count, f.first_ns, f.last_ns) for f in board.failures()),
             )
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from ncps_capture.segments import UNKNOWN, Books, Handshakes
@@ -72,6 +72,7 @@ def basis_of(run: Run) -> Basis:
         captured=run.wire is not None,
         complete=run.wire is not None and run.wire.dropped == 0,
         slack_ns=SLACK_NS + run.clock.step_ns() + (0 if offset is None else slack_ns(offset)),
+        scheduled=run.schedule is not None,
         one_clock=offset is None,
     )
 
@@ -164,6 +165,7 @@ def report_of(run: Run, tally: Tally) -> RunReport:
         overhead_after_us=distribution(recorded.after),
         synack_to_ack_us=distribution(recorded.synack_to_ack),
         answer_us=distribution(recorded.answer),
+        **_schedule(run, recorded),
         retrans_source=retrans_source,
         syn_retrans=sum(recorded.causes[:2])
         if from_wire
@@ -195,6 +197,26 @@ def report_of(run: Run, tally: Tally) -> RunReport:
         problems=tuple(remarks.problems(run, tally, recorded, attempted)),
         notes=(*run.notes, *remarks.notes(run, recorded, rtt_source, blind)),
     )
+
+
+def _schedule(run: Run, recorded: Measured) -> dict[str, Any]:
+    """The fields of a schedule. Service time is connect time, named so where response time stands beside it."""
+    kept, seconds = run.schedule, (run.end_ns - run.t0_ns) / 1e9
+    if kept is None:
+        names = ("rate_asked", "rate_achieved", "due", "missed", "late", "late_held_up", "lag_us_mean", "lag_us_max")
+        return {**dict.fromkeys(names), "response_us": Distribution(), "service_us": Distribution()}
+    return {
+        "rate_asked": kept.per_second,
+        "rate_achieved": kept.started / seconds if seconds > 0 else None,
+        "due": kept.due,
+        "missed": max(0, kept.due - kept.started),
+        "late": kept.late,
+        "late_held_up": kept.held_up,
+        "lag_us_mean": kept.lag_ns / kept.started / 1000 if kept.started else None,
+        "lag_us_max": kept.lag_max_ns // 1000 if kept.started else None,
+        "response_us": distribution(recorded.response),
+        "service_us": distribution(recorded.connect),
+    }
 
 
 def _syn_rtt(measured: Measured, rtt_source: str, server: bool) -> Histogram:

@@ -182,6 +182,18 @@ class RunReport:
     synack_to_ack_us: Distribution  # wire: first SYN-ACK to the client's first acknowledgement of it (definition D12)
     answer_us: Distribution  # captured at the server: first SYN to SYN-ACK, this host's own answer time
 
+    # a schedule of starts; None and empty where there was none
+    rate_asked: float | None  # connects a second
+    rate_achieved: float | None  # connects begun in a second of the whole run
+    due: int | None  # starts that the schedule had by the end
+    missed: int | None  # of these, never begun
+    late: int | None  # begun more than a millisecond after they were due
+    late_held_up: int | None  # of these, while all connections or connects that were allowed were in use
+    lag_us_mean: float | None  # of the starts behind the schedule
+    lag_us_max: int | None
+    response_us: Distribution  # from when the schedule wanted it until noticed as established
+    service_us: Distribution  # from connect() called until then: without what the start was late
+
     # retransmits
     retrans_source: str
     syn_retrans: int | None

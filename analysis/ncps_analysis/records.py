@@ -25,6 +25,7 @@ NO_KERNEL_RTT: Final = 0xFFFFFFFF
 
 CONNECTION: Final = np.dtype(
     [
+        ("intended_ns", "<i8"),  # when a schedule wanted it to start; UNKNOWN = there was no schedule
         ("start_ns", "<i8"),  # just before connect(); server: the moment accept() returned
         ("connected_ns", "<i8"),  # noticed as established; UNKNOWN = never
         ("closed_ns", "<i8"),  # close() called; UNKNOWN = still open, or never established
@@ -38,6 +39,9 @@ CONNECTION: Final = np.dtype(
         ("kernel_retrans", "u1"),  # tcpi_total_retrans once established, 255 = that or more
     ]
 )
+
+CONNECTION_2: Final = np.dtype([(name, CONNECTION[name].str) for name in (CONNECTION.names or ())[1:]])
+"""The same in run files of format 2, which knew no schedule."""
 
 Connections = npt.NDArray[np.void]
 
@@ -63,6 +67,19 @@ class Interval:
     repeated_rtt_us: int | None
     ports_wrapped: bool = False  # REP
     source: str = "kernel"  # where the last five come from: "wire" or "kernel"
+
+
+@dataclass(frozen=True)
+class ScheduleFacts:
+    """How a schedule of starts was kept."""
+
+    per_second: float  # asked
+    due: int  # starts that the schedule had by the end of the load
+    started: int
+    late: int  # begun more than a millisecond after they were due
+    held_up: int  # of these: because all connections or all connects that the plan allows were in use
+    lag_ns: int  # sum over all that were started
+    lag_max_ns: int
 
 
 @dataclass(frozen=True)
@@ -165,6 +182,7 @@ class Run:
     attempted: int = 0  # by the workers' counters, NOT_STARTED among them
     notes: tuple[str, ...] = field(default=())  # what the person should know: limits clamped, ports exhausted
     faults: tuple[str, ...] = ()  # worker processes that ended early: what they had not handed over is missing
+    schedule: ScheduleFacts | None = None  # None: as fast as it went
     first_errors: tuple[
         tuple[int, int, int, int], ...
     ] = ()  # all failures: (errno, count, first_ns, last_ns), monotonic

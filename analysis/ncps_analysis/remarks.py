@@ -17,7 +17,7 @@ from ncps_capture.segments import Books
 
 from ncps_analysis.histogram import Histogram
 from ncps_analysis.model import KERNEL
-from ncps_analysis.records import Run, WireFacts
+from ncps_analysis.records import Run, ScheduleFacts, WireFacts
 from ncps_analysis.tally import Measured, Tally
 
 CLOCK_STEP_NS: Final = 100_000
@@ -29,6 +29,8 @@ NEARER_US: Final = 1_000
 """A client's kernel that says so much more than the wire had another wire: its own delay is well below that."""
 UNKNOWN_SHARE: Final = 0.1
 """Of connections that a lossy capture may leave unknown as a mere note: more can bend every percentile."""
+RATE_SHARE: Final = 0.98
+"""Of the starts that were due: with fewer begun the rate that was asked for is not what was measured."""
 DUPLICATES_SHARE: Final = 0.2
 """More capture duplicates than this share are worth a word (definition D2)."""
 
@@ -161,7 +163,27 @@ def notes(run: Run, recorded: Measured, rtt_source: str, blind: bool = False) ->
             f"{recorded.kernel_replaced:,} of {recorded.connections:,} connections had repeated SYNs, which the kernel "
             "cannot time: the application's connect time stands in for their SYN-RTT"
         )
+    limited = None if run.schedule is None else limited_by_generator(run.schedule)
+    if limited is not None:
+        out.append(limited)
     return out if run.wire is None else [*out, *_how_captured(run, run.wire, Measured() if blind else recorded)]
+
+
+def limited_by_generator(kept: ScheduleFacts) -> str | None:
+    """What to say of a schedule that was not kept; None if at least ``RATE_SHARE`` of what was due was begun."""
+    if not kept.due or kept.started >= RATE_SHARE * kept.due:
+        return None
+    # What was never begun waits for the same as what was begun last.
+    held_up = kept.held_up * 2 >= kept.late
+    why = (
+        "all connections (-N) or connects (-P) that it may have were in use: allow more of them"
+        if held_up
+        else "starts came late, because this machine was too slow: use more processes or machines"
+    )
+    return (
+        f"limited by the generator, not by the target alone: {kept.started:,} of {kept.due:,} connects due at "
+        f"{kept.per_second:g} per second were begun, and {why}"
+    )
 
 
 def _how_captured(run: Run, wire: WireFacts, recorded: Measured) -> Iterator[str]:

@@ -29,13 +29,14 @@ from typing import Any, Final, NamedTuple, NoReturn, Self
 import numpy as np
 from ncps_capture.errors import FileFault, UsageError
 from ncps_capture.segments import HANDSHAKE, UNKNOWN
-from ncps_capture.spool import read_spool
+from ncps_capture.spool import SpoolWriter, iter_spool, read_spool
 
 from ncps_analysis.join import path_words
-from ncps_analysis.records import CONNECTION, ClockPairs, Run
+from ncps_analysis.records import CONNECTION, CONNECTION_2, ClockPairs, Run
 
 FORMAT: Final = "ncps run"
-VERSION: Final = 2
+VERSION: Final = 3
+WITHOUT_SCHEDULE: Final = 2  # the format before connections had an intended start; it is read still
 FACTS: Final = "run.json"
 MOST_FACTS_BYTES: Final = 1 << 30  # a row a second for some years: more is no run but an attempt on memory
 MOST_FILES: Final = 65_536
@@ -164,10 +165,11 @@ def load_run(path: str | Path, scratch_dir: str) -> Run:
     """
     path = Path(path)
     with _opened(path) as archive:
-        facts = _read_facts(archive, path)
+        facts, version = _read_facts(archive, path)
+        connection = CONNECTION_2 if version == WITHOUT_SCHEDULE else CONNECTION
         packed: list[tuple[_Spool, np.dtype[Any]]] = []
         for holder, field, kind, dtype in (
-            (facts, "connection_files", "connections", CONNECTION),
+            (facts, "connection_files", "connections", connection),
             (facts.get("wire"), "handshake_files", "handshakes", HANDSHAKE),
         ):
             if isinstance(holder, dict):
@@ -176,13 +178,15 @@ def load_run(path: str | Path, scratch_dir: str) -> Run:
                 holder[field] = [spool.path for spool in spools]
         run: Run = _value(Run, facts, "run")
         _check(run)
-        if not run.paths and any(spool.rows for spool, dtype in packed if dtype is CONNECTION):
+        if not run.paths and any(spool.rows for spool, dtype in packed if dtype is connection):
             raise _WrongError("run.paths is empty, but there are connections")
         needed = sum(spool.bytes for spool, _ in packed)
         if needed > shutil.disk_usage(scratch_dir).free:
             raise FileFault(f"cannot unpack {path}: it needs {needed} bytes in {scratch_dir}; set TMPDIR to more room")
         for spool, dtype in packed:
             _unpack(archive, spool, dtype, path)
+            if dtype is CONNECTION_2:
+                _without_schedule(Path(spool.path))
         return run
 
 
@@ -205,7 +209,8 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
             raise FileFault(f"cannot read {path}: {_reason(error)}") from None
 
 
-def _read_facts(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
+def _read_facts(archive: zipfile.ZipFile, path: Path) -> tuple[dict[str, Any], int]:
+    """The run's facts and the format they are in."""
     foreign = FileFault(f"cannot read {path}: it is not a run saved with --run")
     if FACTS not in archive.namelist():
         raise foreign
@@ -217,15 +222,15 @@ def _read_facts(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise foreign
     version = _value(int, content.get("version"), "version")
-    if version != VERSION:
+    if version not in (VERSION, WITHOUT_SCHEDULE):
         raise FileFault(
-            f"cannot read {path}: it has format {version}, this program reads {VERSION}; "
+            f"cannot read {path}: it has format {version}, this program reads {WITHOUT_SCHEDULE} and {VERSION}; "
             "use the version of ncps that saved it"
         )
     facts = content.get("run")
     if not isinstance(facts, dict):
         raise _WrongError(f"{FACTS} has no run")
-    return facts
+    return facts, version
 
 
 def _plainly_packed(member: zipfile.ZipInfo) -> None:
@@ -274,6 +279,20 @@ def _unpack(archive: zipfile.ZipFile, spool: _Spool, dtype: np.dtype[Any], path:
         raise FileFault(str(error).replace(spool.path, f"{path} ({name})")) from None
     if _measured(spool.path, dtype) != spool:
         raise _WrongError(f"{name} has {spool.bytes} bytes, which are not {spool.rows} rows")
+
+
+def _without_schedule(path: Path) -> None:
+    """Give connections of format 2 the column that they lack."""
+    old = path.with_suffix(".old")
+    path.rename(old)
+    with SpoolWriter(path, CONNECTION) as out:
+        for rows in iter_spool(old, CONNECTION_2):
+            wider = np.empty(len(rows), CONNECTION)
+            wider["intended_ns"] = UNKNOWN
+            for name in rows.dtype.names or ():
+                wider[name] = rows[name]
+            out.append(wider)
+    old.unlink()
 
 
 def _value(kind: Any, value: Any, where: str) -> Any:

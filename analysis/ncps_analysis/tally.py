@@ -63,6 +63,7 @@ class Basis:
     captured: bool
     complete: bool
     slack_ns: int  # how far a SYN may lie outside its connection's window
+    scheduled: bool  # connections were started by a schedule
     one_clock: bool  # stamped packets and records, so that one may be subtracted from the other
 
 
@@ -72,6 +73,7 @@ class Measured:
 
     connections: int = 0
     connect: Histogram = field(default_factory=Histogram.empty)
+    response: Histogram = field(default_factory=Histogram.empty)  # from when the schedule wanted it
     absurd: int = 0  # established before they started: clock trouble, in no histogram
 
     kernel_rtt: Histogram = field(default_factory=Histogram.empty)
@@ -227,6 +229,9 @@ def _application_and_kernel(measured: Measured, rows: Connections, basis: Basis)
         sane = took >= 0
         measured.absurd = int((~sane).sum())
         measured.connect = Histogram.of(took[sane])
+        if basis.scheduled:
+            meant = sane & (rows["intended_ns"] != UNKNOWN)
+            measured.response = Histogram.of((rows["connected_ns"][meant] - rows["intended_ns"][meant]) // 1000)
         replaced = took[repeated & sane]
         measured.kernel_replaced = len(replaced)
         syn_rtt = np.concatenate((syn_rtt, replaced))

@@ -12,6 +12,8 @@ from typing import Final
 FIRST_PAUSE_NS: Final = 10_000_000
 LONGEST_PAUSE_NS: Final = 100_000_000
 RECOVER_NS: Final = 250_000_000
+"""After the machine refused: this long, then twice as many, and again twice as many every ``GROW_NS`` that it bears."""
+GROW_NS: Final = 50_000_000
 
 
 class Backoff:
@@ -42,7 +44,7 @@ class Backoff:
     def machine_failed(self, now_ns: int, in_use: int) -> None:
         """This machine had no port or descriptor left while ``in_use`` connections of the loop existed.
 
-        The loop lives with what it has got and tries for more four times a second.
+        The loop lives with what it has got and tries for more four times a second, as long as that is refused.
         """
         self.failures += 1
         self.cap = max(1, in_use)
@@ -58,8 +60,8 @@ class Backoff:
         if now_ns < self.not_before_ns:
             return 0
         if self.cap < self.full and now_ns >= self.grow_at_ns:
-            self.cap = min(self.full, self.cap + max(1, self.cap // 8))
-            self.grow_at_ns = now_ns + RECOVER_NS
+            self.cap = min(self.full, 2 * self.cap)
+            self.grow_at_ns = now_ns + GROW_NS
         room = max(0, self.cap - in_use)
         if self.failures >= self.full:
             return min(room, 1) if pending == 0 else 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Final, Protocol
 
 from ncps_raw.conversation import Mode
@@ -29,6 +30,13 @@ COUNTERS: Final = (
     "repeated_rtt_us",  # sum of application connect times: tcpi_rtt is false for these
     "retransmits",
     "wrapped",  # 1 once the local ports have been used round
+    "options_failed",  # connections that the system would not tell of, or keep alive; they go on
+    # Of a schedule of starts:
+    "due",
+    "late",  # begun more than a millisecond after they were due
+    "held_up",  # of these, those that had to wait for one of the N connections or P connects
+    "lag_ns",  # sum
+    "lag_max_ns",  # the only counter whose total is the largest, not the sum
 )
 (
     ATTEMPTED,
@@ -45,9 +53,15 @@ COUNTERS: Final = (
     REPEATED_RTT,
     RETRANSMITS,
     WRAPPED,
+    OPTIONS_FAILED,
+    DUE,
+    LATE,
+    HELD_UP,
+    LAG_NS,
+    LAG_MAX_NS,
 ) = range(len(COUNTERS))
 
-RECORD: Final = struct.Struct("<qqqIHHHHHBB")
+RECORD: Final = struct.Struct("<qqqqIHHHHHBB")
 """One CONNECTION row as the ledger writes it; the order of fields is that of ``ncps_analysis.records.CONNECTION``."""
 
 RECORDS_A_WRITE: Final = 4096
@@ -63,6 +77,12 @@ class Board(Protocol):
 
     def state(self) -> int:
         """0 = wait, GO or STOP. Returns only when the load may go on: a pause is spent in here."""
+
+    def begin_ns(self) -> int:
+        """When the load began (monotonic): what a schedule of starts counts from, the same for all processes."""
+
+    def end_ns(self) -> int:
+        """When it is to end; 0 = when told."""
 
     def publish(self, loop: int, counts: list[int]) -> None:
         """Copy one loop's cumulative counters, in the order of COUNTERS."""
@@ -102,7 +122,12 @@ class ClientSetup:
     abortive: bool
     drain_ns: int  # how long after the end connections under way may finish
     loops: tuple[ClientLoop, ...]
-    pace_ns: int = 0  # from one round of a connection to its next, and how far the first connects are spread
+    rate: Fraction | None = None  # connects a second of all loops together, on a schedule; None = as fast as it goes
+    all_loops: int = 1  # of the plan, those of other processes with them
+    keepalive_ns: int = 0  # idle time before the first probe; 0 = no keep-alive
+    shutdown: bool = False  # end the sending side before closing
+    busy_poll: bool = False  # never sleep while connections are open
+    pace_ns: int = 0  # from one round of a connection to its next; never together with a rate
     local_ends: bool = True  # whether anything will use the local port of a record: if not, it stays 0 (unknown)
 
 
@@ -126,6 +151,10 @@ class ServerSetup:
     backlog: int
     max_records: int
     loops: tuple[ServerLoop, ...]
+    reuse_port: bool = False  # several loops listen on the same port
+    keepalive_ns: int = 0
+    shutdown: bool = False
+    busy_poll: bool = False
 
 
 Path = tuple[str, str]

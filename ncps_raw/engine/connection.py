@@ -40,6 +40,7 @@ class Slot:
         "answered",
         "connected",
         "deadline",
+        "intended",
         "loop",
         "lport",
         "path",
@@ -57,6 +58,7 @@ class Slot:
         self.loop = loop
         self.sock: Any = None  # the C socket type, or None
         self.state = CONNECTING
+        self.intended = UNKNOWN  # when it was due, by a schedule
         self.start = 0
         self.connected = UNKNOWN
         self.deadline = 0
@@ -106,6 +108,7 @@ class ClientShare:
 class Ended(Protocol):
     """What a record is made from."""
 
+    intended: int
     start: int
     connected: int
     rtt: int
@@ -134,6 +137,7 @@ class Records:
         self._pack(
             self._buffer,
             at,
+            slot.intended,
             slot.start,
             slot.connected,
             closed,

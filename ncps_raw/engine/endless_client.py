@@ -14,9 +14,10 @@ from collections import deque
 from typing import Final
 
 from ncps_raw.engine.base import RX_BYTES, TX_BYTES, Board, ClientSetup, Ledger
-from ncps_raw.engine.connection import PAUSED, R_CLOSED, R_IO_FAILED, RECEIVING, SENDING, Slot
+from ncps_raw.engine.connection import PAUSED, R_CLOSED, R_IO_FAILED, RECEIVING, SENDING, ClientShare, Slot
 from ncps_raw.engine.poller import IN, OUT
 from ncps_raw.engine.selector_client import IDLE_S, SelectorClient, clock
+from ncps_raw.pacing import Allowance, paced_per_second
 
 TURN_BYTES: Final = 1 << 16
 """About how much one connection moves before the next one has its turn."""
@@ -106,18 +107,45 @@ class StreamClient(_AgedClient):
                 return
 
 
-class PingPongClient(_AgedClient):
-    """Sends, awaits whatever one read returns, sends as much again; the next round may have to wait for its time."""
+class _Pace:
+    """What one loop may begin, and what waits for its next round. Connections never opened yet are kept back here."""
 
-    __slots__ = ("_pace_ns", "_paused")
+    __slots__ = ("allowance", "loop", "paused", "unopened")
+
+    def __init__(self, loop: ClientShare, pace_ns: int) -> None:
+        self.loop = loop
+        self.allowance = Allowance(paced_per_second(loop.total, pace_ns))
+        self.paused: deque[tuple[int, int, Slot]] = deque()  # (due, when its connection was established, slot)
+        self.unopened: list[Slot] = loop.free
+        loop.free = []
+
+
+class PingPongClient(_AgedClient):
+    """Sends, awaits whatever one read returns, sends as much again; the next round may have to wait for its time.
+
+    With a pace a loop begins no more rounds a second than it has connections to a pace. Its first connects, which begin
+    first rounds, are among them, so they are spread; a connect that replaces a closed connection is not.
+    """
+
+    __slots__ = ("_pace_ns", "_paces")
 
     def __init__(self, setup: ClientSetup, board: Board, ledger: Ledger) -> None:
         super().__init__(setup, board, ledger)
         self._pace_ns = setup.pace_ns
-        self._paused: deque[tuple[int, int, Slot]] = deque()  # (due, when its connection was established, slot)
+        self._paces: dict[ClientShare, _Pace] = {}
         self._talk = self._begin_talking
         if self._pace_ns:
-            self._timers, self._due = self._paused, self._resume
+            self._paces = {loop: _Pace(loop, self._pace_ns) for loop in self._loops}
+            self._timers, self._due, self._start = self._loops, self._resume, self._start_paced
+
+    def _start_paced(self, now: int) -> bool:
+        """Let as many first connects go as their loops allow; then start as others do."""
+        for pace in self._paces.values():
+            if pace.unopened:
+                for _ in range(min(pace.allowance.available(now), len(pace.unopened))):
+                    pace.allowance.take()
+                    pace.loop.free.append(pace.unopened.pop())
+        return self._start_some(now)
 
     def _begin_talking(self, slot: Slot) -> None:
         slot.unit = self._size
@@ -185,25 +213,34 @@ class PingPongClient(_AgedClient):
         slot.unit, slot.answered = slot.answered, 0
         if self._pace_ns:
             self._await(slot, PAUSED, 0)
-            self._paused.append((clock() + self._pace_ns, slot.connected, slot))
+            self._paces[slot.loop].paused.append((clock() + self._pace_ns, slot.connected, slot))
         else:
             self._send(slot)
 
     def _resume(self, now: int) -> float:
         """Go on with those whose time has come, at the end close them; seconds until the next is due."""
-        paused = self._paused
+        return min(IDLE_S, *(self._resume_some(pace, now) / 1e9 for pace in self._paces.values()))
+
+    def _resume_some(self, pace: _Pace, now: int) -> int:
+        paused, allowance = pace.paused, pace.allowance
+        available = allowance.available(now)
         while paused:
             due, connected, slot = paused[0]
             if slot.state == PAUSED and slot.sock is not None and slot.connected == connected:
                 if self._draining:
                     self._ended(slot, R_CLOSED, 0)
-                elif due > now:
-                    return (due - now) / 1e9
+                elif due > now or not available:
+                    break
                 else:
+                    available -= 1
+                    allowance.take()
                     self._await(slot, SENDING, IN | OUT)
                     self._send(slot)
             paused.popleft()
-        return IDLE_S
+        waits = max(0, paused[0][0] - now) if paused else 1 << 62
+        if not available and (waits == 0 or pace.unopened):
+            return allowance.wait_ns()
+        return waits
 
 
 def client_engine(setup: ClientSetup, board: Board, ledger: Ledger) -> SelectorClient:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import select
 import selectors
+from collections.abc import Callable, Sized
 from typing import Final, Protocol
 
 IN: Final = 1
@@ -16,6 +17,7 @@ ERR: Final = 8
 HUP: Final = 16
 RDHUP: Final = 0x2000
 ET: Final = 1 << 31
+MOST_SELECT: Final = 1024  # descriptors that select(2) can look at
 """The values of epoll; the fall-back translates to them."""
 
 
@@ -87,3 +89,27 @@ def make_poller() -> tuple[Poller, bool]:
     if hasattr(select, "epoll"):
         return select.epoll(), True
     return LevelPoller(), False
+
+
+Poll = Callable[[float, int], list[tuple[int, int]]]
+"""Wait at most so many seconds; at most so many (descriptor, events) pairs."""
+
+
+def precise(poller: Poller) -> Poll:
+    """``poll`` to the microsecond: epoll itself rounds its time up to milliseconds, a select on it does not."""
+    number = getattr(poller, "fileno", lambda: MOST_SELECT)()
+    if number >= MOST_SELECT:
+        return poller.poll
+    watched = (number,)
+
+    def poll(timeout: float, most: int) -> list[tuple[int, int]]:
+        if timeout > 0:
+            select.select(watched, (), (), timeout)
+        return poller.poll(0, most)
+
+    return poll
+
+
+def restless(poll: Poll, connections: Sized) -> Poll:
+    """``poll`` that does not wait while there are connections."""
+    return lambda timeout, most: poll(0 if len(connections) else timeout, most)

@@ -14,6 +14,7 @@ import gc
 import socket
 import time
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from heapq import heappop, heappush
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from ncps_raw.engine.base import (
     FAILED,
     IO_FAILED,
     NOT_STARTED,
+    OPTIONS_FAILED,
     REPEATED,
     REPEATED_RTT,
     RETRANSMITS,
@@ -55,18 +57,19 @@ from ncps_raw.engine.connection import (
     Paths,
     Records,
     Slot,
-    local_name,
 )
 from ncps_raw.engine.kernel import (
     AVAILABLE,
     INFO_LEN,
-    LINGER_0,
     RTT_AND_RETRANS,
     STATE_ESTABLISHED,
     TCP_INFO,
+    keep_alive,
+    last_words,
     late_port_choice,
 )
-from ncps_raw.engine.poller import ERR, ET, HUP, IN, OUT, RDHUP, make_poller
+from ncps_raw.engine.open_loop import OpenLoop
+from ncps_raw.engine.poller import ERR, ET, HUP, IN, OUT, RDHUP, Poll, make_poller, precise, restless
 
 LOCAL_FAULTS: Final = frozenset(
     {errno.EADDRNOTAVAIL, errno.EADDRINUSE, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EPERM}
@@ -77,6 +80,8 @@ KIND: Final = socket.SOCK_STREAM | getattr(socket, "SOCK_NONBLOCK", 0)
 BLOCKS: Final = not hasattr(socket, "SOCK_NONBLOCK")
 make_socket: Final[Any] = socket.socket.__base__
 """The C type: ``socket.socket`` itself adds Python to every call."""
+
+NOT_TOLD: Final = b"\0"
 
 EVENTS_A_ROUND: Final = 64
 STARTS_A_ROUND: Final = 128
@@ -94,7 +99,6 @@ class SelectorClient:
     """Drives the loops of one process. ``run`` returns the paths its records point at."""
 
     __slots__ = (
-        "_abortive",
         "_bind_at",
         "_binds",
         "_board",
@@ -107,13 +111,18 @@ class SelectorClient:
         "_family",
         "_held",
         "_held_number",
+        "_here",
         "_hold_ns",
         "_inbox",
+        "_last_words",
         "_local_ends",
         "_loops",
+        "_make",
         "_masks",
+        "_path",
         "_paths",
         "_payload",
+        "_poll",
         "_poller",
         "_receives",
         "_reconnect",
@@ -121,6 +130,7 @@ class SelectorClient:
         "_remote",
         "_setup",
         "_size",
+        "_start",
         "_talk",
         "_timers",
     )
@@ -132,6 +142,7 @@ class SelectorClient:
         self._loops = [ClientShare(spec, setup.address) for spec in setup.loops]
         self._paths = Paths()
         self._remote = str(setup.address[0])
+        self._here, self._path = "", 0  # the local address seen last and the number of its path
         self._poller, self._edges = make_poller()
         self._by_fd: dict[int, Slot] = {}
         self._held: list[tuple[int, int, Slot]] = []  # a heap of (deadline, number, slot)
@@ -141,7 +152,6 @@ class SelectorClient:
         self._bind_at = 0
         self._hold_ns = setup.hold_ns
         self._reconnect = setup.reconnect
-        self._abortive = setup.abortive
         self._local_ends = setup.local_ends
         self._size = setup.size
         self._payload = memoryview(bytes(setup.size))
@@ -152,6 +162,10 @@ class SelectorClient:
         self._masks: tuple[int, ...] = (WAIT_CONNECTED, WAIT_CONNECTED, WAIT_ANSWER, WAIT_ANSWER)
         self._timers: Sequence[object] = self._held
         self._due: Callable[[int], float] = self._release
+        self._start: Callable[[int], bool] = self._start_some
+        self._poll: Poll = self._poller.poll
+        self._make = make_socket if not setup.keepalive_ns else self._make_kept_alive
+        self._last_words = last_words(setup.shutdown, setup.abortive)
         self._draining = False
         self._eager = EAGER_CREDIT if AVAILABLE and self._edges else -1
         self._eager_wait = 0
@@ -163,6 +177,10 @@ class SelectorClient:
 
         Without reconnecting it also ends when each connection of the plan was attempted and none is left.
         """
+        if self._setup.rate is not None:
+            self._follow(self._setup.rate)
+        if self._setup.busy_poll:
+            self._poll = restless(self._poll, self._by_fd)
         gc.disable()  # slots and records make no cycles; a collection would only cost
         try:
             self._drive()
@@ -173,12 +191,12 @@ class SelectorClient:
         return self._paths.table() or [("", self._remote)]
 
     def _drive(self) -> None:
-        poll, lookup, handle = self._poller.poll, self._by_fd.get, self._handle
-        state, publish = self._board.state, self._board.publish
+        poll, lookup, handle = self._poll, self._by_fd.get, self._handle
+        state, publish, start = self._board.state, self._board.publish, self._start
         timers, due, loops = self._timers, self._due, self._loops
         deadline, wait = 0, 0.0
         while True:
-            busy = not self._draining and self._start_some(clock())
+            busy = not self._draining and start(clock())
             for fd, events in poll(0 if busy else wait, EVENTS_A_ROUND):
                 slot = lookup(fd)
                 if slot is not None:
@@ -199,6 +217,21 @@ class SelectorClient:
                 due(now)
             elif not self._reconnect and not self._by_fd and self._all_attempted():
                 return
+
+    def _follow(self, rate: Fraction) -> None:
+        """Start on a schedule instead of whenever a connection is free."""
+        setup, others = self._setup, self._due
+        schedule = OpenLoop(self._loops, rate, setup.all_loops, self._board, self._begin, once=not setup.reconnect)
+
+        def due(now: int) -> float:
+            if self._draining:
+                schedule.end(now)
+                return others(now)
+            return min(others(now), schedule.wait_s(now))
+
+        self._start, self._timers, self._due = schedule.start, (schedule,), due
+        if self._edges:
+            self._poll = precise(self._poller)
 
     def _start_some(self, now: int) -> bool:
         """Start what each loop may start; True if some loop could start more at once."""
@@ -252,7 +285,7 @@ class SelectorClient:
             self._step(loop, slot)
         slot.start = clock()
         try:
-            sock = slot.sock = make_socket(self._family, KIND)
+            sock = slot.sock = self._make(self._family, KIND)
             if BLOCKS:
                 sock.setblocking(False)
             if loop.local or self._binds:
@@ -268,7 +301,10 @@ class SelectorClient:
         self._by_fd[fd] = slot
         loop.pending += 1
         if self._eager > 0 or (self._eager == 0 and self._eager_due()):
-            info = sock.getsockopt(6, TCP_INFO, INFO_LEN)
+            try:
+                info = sock.getsockopt(6, TCP_INFO, INFO_LEN)
+            except OSError:
+                info = NOT_TOLD
             if info[0] == STATE_ESTABLISHED:
                 self._eager = EAGER_CREDIT
                 self._established(slot, info)
@@ -277,6 +313,14 @@ class SelectorClient:
                 return
             self._eager -= self._eager > 0
         self._poller.register(fd, WAIT_CONNECTED)
+
+    def _make_kept_alive(self, family: int, kind: int) -> Any:
+        sock = make_socket(family, kind)
+        try:
+            keep_alive(sock, self._setup.keepalive_ns)
+        except OSError:
+            self._loops[0].counts[OPTIONS_FAILED] += 1
+        return sock
 
     def _eager_due(self) -> bool:
         """Where connects are not done at once (any real network), look again only now and then."""
@@ -340,10 +384,16 @@ class SelectorClient:
     def _know_local_end(self, slot: Slot) -> None:
         """Which address and port the system chose: asked only where the plan does not say."""
         if (self._local_ends and (not slot.lport or len(self._binds) > 1)) or not len(self._paths):
-            here, lport = local_name(slot.sock)
-            if lport:  # a socket that could not be bound has neither
-                slot.lport = lport
-                slot.path = self._paths.number(here, self._remote)
+            try:
+                name = slot.sock.getsockname()
+            except OSError:
+                return
+            if name[1]:  # a socket that could not be bound has neither
+                slot.lport = name[1]
+                if name[0] != self._here:  # nearly always the same as before, and then nothing is looked up
+                    self._here = name[0]
+                    self._path = self._paths.number(self._here, self._remote)
+                slot.path = self._path
 
     def _established(self, slot: Slot, info: bytes) -> None:
         loop = slot.loop
@@ -381,7 +431,13 @@ class SelectorClient:
                 if number:
                     self._not_connected(slot, number)
                     return
-            self._established(slot, sock.getsockopt(6, TCP_INFO, INFO_LEN) if AVAILABLE else b"")
+            info = b""
+            if AVAILABLE:
+                try:
+                    info = sock.getsockopt(6, TCP_INFO, INFO_LEN)
+                except OSError:  # the connection is no worse for it
+                    slot.loop.counts[OPTIONS_FAILED] += 1
+            self._established(slot, info)
             if slot.sock is sock and events & IN:  # the edge will not come again
                 self._handle(slot, events & (IN | RDHUP))
         elif state == SENDING:
@@ -498,8 +554,8 @@ class SelectorClient:
         del self._by_fd[fd]
         if not self._edges:
             self._poller.unregister(fd)
-        if self._abortive:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_0)
+        if self._last_words is not None:
+            self._last_words(sock)
         sock.close()
         now = clock()
         loop = slot.loop

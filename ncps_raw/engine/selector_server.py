@@ -26,6 +26,7 @@ from ncps_raw.engine.base import (
     ESTABLISHED,
     IO_FAILED,
     NOT_STARTED,
+    OPTIONS_FAILED,
     REPEATED,
     REPEATED_RTT,
     RETRANSMITS,
@@ -49,8 +50,16 @@ from ncps_raw.engine.connection import (
     Records,
     local_name,
 )
-from ncps_raw.engine.kernel import AVAILABLE, INFO_LEN, LINGER_0, RTT_AND_RETRANS, TCP_INFO
-from ncps_raw.engine.poller import ET, IN, OUT, RDHUP, make_poller
+from ncps_raw.engine.kernel import (
+    AVAILABLE,
+    INFO_LEN,
+    LINGER_0,
+    RTT_AND_RETRANS,
+    TCP_INFO,
+    keep_alive,
+    last_words,
+)
+from ncps_raw.engine.poller import ET, IN, OUT, RDHUP, make_poller, restless
 
 ACCEPTS_A_ROUND: Final = 64
 EVENTS_A_ROUND: Final = 64
@@ -85,6 +94,8 @@ class _Share:
 class _Accepted:
     """One accepted connection; what ``Records`` packs has the names that ``Slot`` gives it."""
 
+    intended = UNKNOWN  # nobody schedules what is accepted
+
     __slots__ = ("backlog", "connected", "loop", "lport", "path", "retrans", "rport", "rtt", "sock", "start")
 
     def __init__(self, loop: _Share, sock: Any, now: int) -> None:
@@ -114,6 +125,8 @@ class SelectorServer:
         self._inbox = bytearray(setup.size)
         self._view = memoryview(self._inbox)
         self._resting_until = 0
+        self._last_words = last_words(setup.shutdown, setup.abortive and not LINGER_IS_INHERITED)
+        self._poll = restless(self._poller.poll, self._by_fd) if setup.busy_poll else self._poller.poll
         # Chosen by the row, once. Those that only send or only receive are watched by level: a turn is a share each.
         self._talk: Callable[[_Accepted, int], None] = self._receive
         self._watched = IN | RDHUP | ET
@@ -133,6 +146,10 @@ class SelectorServer:
                         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                         if setup.family == socket.AF_INET6 and hasattr(socket, "IPV6_V6ONLY"):
                             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+                        if setup.reuse_port:
+                            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+                        if setup.keepalive_ns:
+                            self._keep_alive(listener, share)
                         if setup.abortive and LINGER_IS_INHERITED:
                             listener.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_0)
                         listener.setblocking(False)
@@ -143,6 +160,13 @@ class SelectorServer:
                         raise OSError(error.errno, error.strerror, f"{host} port {port}") from None
                     share.listeners.append(listener)
                     self._listeners[listener.fileno()] = (listener, share, port)
+
+    def _keep_alive(self, listener: socket.socket, share: _Share) -> None:
+        """What is accepted inherits it. A system that cannot serves without."""
+        try:
+            keep_alive(listener, self._setup.keepalive_ns)
+        except OSError:
+            share.counts[OPTIONS_FAILED] += 1
 
     def run(self) -> list[Path]:
         """Serve until the board says stop."""
@@ -158,7 +182,7 @@ class SelectorServer:
         return self._paths.table()
 
     def _serve(self) -> None:
-        poll, lookup, listeners = self._poller.poll, self._by_fd.get, self._listeners
+        poll, lookup, listeners = self._poll, self._by_fd.get, self._listeners
         state, publish, shares = self._board.state, self._board.publish, self._shares
         talk = self._talk
         while state() != STOP:
@@ -229,15 +253,19 @@ class SelectorServer:
         counts[ESTABLISHED] += 1
         peer.lport, peer.rport = port, address[1]
         if AVAILABLE:
-            peer.rtt, retrans = read_info(sock.getsockopt(6, TCP_INFO, INFO_LEN))
-            if retrans:
-                peer.retrans = min(retrans, 255)
-                counts[REPEATED] += 1
-                counts[REPEATED_RTT] += peer.rtt
-                counts[RETRANSMITS] += retrans
+            try:
+                peer.rtt, retrans = read_info(sock.getsockopt(6, TCP_INFO, INFO_LEN))
+            except OSError:  # the connection is no worse for it
+                counts[OPTIONS_FAILED] += 1
             else:
-                counts[CLEAN] += 1
-                counts[CLEAN_RTT] += peer.rtt
+                if retrans:
+                    peer.retrans = min(retrans, 255)
+                    counts[REPEATED] += 1
+                    counts[REPEATED_RTT] += peer.rtt
+                    counts[RETRANSMITS] += retrans
+                else:
+                    counts[CLEAN] += 1
+                    counts[CLEAN_RTT] += peer.rtt
         host = address[0]
         here = self._here.get(host)
         if here is None:
@@ -337,8 +365,8 @@ class SelectorServer:
         del self._by_fd[fd]
         if not self._edges:
             self._poller.unregister(fd)
-        if self._setup.abortive and not LINGER_IS_INHERITED:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_0)
+        if self._last_words is not None:
+            self._last_words(sock)
         sock.close()
         now = clock()
         counts = peer.loop.counts

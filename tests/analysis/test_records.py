@@ -36,10 +36,10 @@ def test_outcomes_are_the_indices_of_their_names():
     ]  # fmt: skip
 
 
-def test_a_record_is_40_bytes_without_gaps():
-    """Twenty thousand a second for an hour are 2.9 GB: the row is what a long run costs on disk."""
-    assert CONNECTION.itemsize == 40
-    assert sum(CONNECTION[name].itemsize for name in CONNECTION.names) == 40
+def test_a_record_is_48_bytes_without_gaps():
+    """Twenty thousand a second for an hour are 3.5 GB: the row is what a long run costs on disk."""
+    assert CONNECTION.itemsize == 48
+    assert sum(CONNECTION[name].itemsize for name in CONNECTION.names) == 48
 
 
 def test_one_reading_is_an_offset():

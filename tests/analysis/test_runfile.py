@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_runs import EPOCH, MONOTONIC, Made, S, clean, finish, interval, lossy, rows
-from ncps_analysis.records import CONNECTION, ClockOffset, ClockPairs, Interval
+from ncps_analysis.records import CONNECTION, CONNECTION_2, ClockOffset, ClockPairs, Interval
 from ncps_analysis.render import ncps, text
 from ncps_analysis.runfile import RunWriter, load_run
 from ncps_analysis.summary import build_report
@@ -125,14 +125,14 @@ def test_any_program_can_read_it(folder: Path, tmp_path: Path) -> None:
         assert archive.testzip() is None
         assert archive.namelist()[0] == "run.json"
         facts = json.loads(archive.read("run.json"))
-        assert (facts["format"], facts["version"]) == ("ncps run", 2)
+        assert (facts["format"], facts["version"]) == ("ncps run", 3)
         assert facts["run"]["target"] == "127.0.0.2"
         found = 0
         for number, promise in enumerate(facts["run"]["connection_files"]):
             content = archive.read(f"connections-{number}.spool")
             magic, columns, body = content.split(b"\n", 2)
             assert magic == b"ncps spool 1"
-            assert json.loads(columns)[0] == ["start_ns", "<i8"]
+            assert json.loads(columns)[:2] == [["intended_ns", "<i8"], ["start_ns", "<i8"]]
             assert promise == {"bytes": len(content), "rows": len(body) // CONNECTION.itemsize}
             found += promise["rows"]
     assert found == 100
@@ -266,7 +266,10 @@ def drop(*keys):
     ("change", "message"),
     [
         (put("format", value="another"), ": it is not a run saved with --run"),
-        (put("version", value=1), ": it has format 1, this program reads 2; use the version of ncps that saved it"),
+        (
+            put("version", value=1),
+            ": it has format 1, this program reads 2 and 3; use the version of ncps that saved it",
+        ),
         (put("version", value="\x1b[2J\n"), ": it is damaged: version is '\\x1b[2J\\n'"),
         (drop("run"), ": it is damaged: run.json has no run"),
         (lambda facts: "{", ": it is damaged: "),
@@ -395,6 +398,45 @@ def test_figures_that_are_no_numbers_are_refused(
     run = spooled(clean(3, intervals=(interval(1.0),), wire={"offset": offset}), folder)
     said = fault(changed(run, tmp_path / "r.ncps", change), scratch)
     assert said.startswith(f": it is damaged: {where} is '")
+
+
+def test_a_run_of_format_2_is_read_as_one_without_a_schedule(folder: Path, scratch: str, tmp_path: Path) -> None:
+    made = clean(5)
+    made.records["intended_ns"] = 7  # so that it is seen where it comes from
+    run = spooled(made, folder)
+    older = []
+    for number, path in enumerate(run.connection_files):
+        older.append(str(folder / f"older-{number}"))
+        rows = np.empty(len(read_spool(path, CONNECTION)), CONNECTION_2)
+        for name in CONNECTION_2.names or ():
+            rows[name] = read_spool(path, CONNECTION)[name]
+        with SpoolWriter(older[-1], CONNECTION_2) as writer:
+            writer.append(rows)
+
+    def name_two(facts):
+        facts["version"] = 2
+        del facts["run"]["schedule"]
+        return json.dumps(facts)
+
+    path = changed(run, tmp_path / "r.ncps", name_two)
+    with zipfile.ZipFile(path) as archive:
+        facts = json.loads(archive.read("run.json"))
+    for promise, name in zip(facts["run"]["connection_files"], older, strict=True):
+        promise["bytes"] = Path(name).stat().st_size
+    with zipfile.ZipFile(path) as archive:
+        others = {name: archive.read(name) for name in archive.namelist() if not name.startswith(("run.", "conn"))}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("run.json", json.dumps(facts))
+        for number, name in enumerate(older):
+            archive.write(name, f"connections-{number}.spool")
+        for name, content in others.items():
+            archive.writestr(name, content)
+    loaded = load_run(path, scratch)
+    assert loaded.schedule is None
+    rows = np.concatenate([read_spool(name, CONNECTION) for name in loaded.connection_files])
+    made.records["intended_ns"] = UNKNOWN
+    assert (rows == made.records).all()
+    assert sorted(p.suffix for p in Path(scratch).iterdir()) == [".spool"] * (2 + len(others))
 
 
 def test_what_later_versions_add_with_a_default_may_be_absent(folder: Path, scratch: str, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import random
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -50,6 +51,8 @@ class Board:
         self.turns = 0
         self.most_open = 0
         self.most_pending = 0
+        self.begin = time.monotonic_ns()
+        self.end = 0
         self._state = GO
         self._changed = threading.Condition()
 
@@ -60,6 +63,12 @@ class Board:
             self.turns += 1
             self._changed.notify_all()
             return self._state
+
+    def begin_ns(self) -> int:
+        return self.begin
+
+    def end_ns(self) -> int:
+        return self.end
 
     def publish(self, loop: int, counts: list[int]) -> None:
         with self._changed:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ncps_raw.engine.backoff import FIRST_PAUSE_NS, LONGEST_PAUSE_NS, RECOVER_NS, Backoff
+from ncps_raw.engine.backoff import FIRST_PAUSE_NS, GROW_NS, LONGEST_PAUSE_NS, RECOVER_NS, Backoff
 
 MS = 1_000_000
 
@@ -66,9 +66,32 @@ def test_what_the_machine_refuses_caps_the_loop_until_it_may_grow() -> None:
     assert backoff.allowed(0, 40, 0) == 0
     assert backoff.allowed(0, 38, 0) == 2  # those that ended are replaced at once
     assert backoff.allowed(RECOVER_NS - 1, 40, 0) == 0
-    assert backoff.allowed(RECOVER_NS, 40, 0) == 5
-    assert backoff.allowed(RECOVER_NS, 40, 0) == 5  # one step each time
-    assert backoff.allowed(2 * RECOVER_NS, 45, 0) == 5
+    assert backoff.allowed(RECOVER_NS, 40, 0) == 40
+    assert backoff.allowed(RECOVER_NS, 40, 0) == 40  # one step each time
+    assert backoff.allowed(RECOVER_NS + GROW_NS - 1, 80, 0) == 0
+    assert backoff.allowed(RECOVER_NS + GROW_NS, 80, 0) == 20
+
+
+def test_a_machine_that_bears_more_again_is_used_in_full_within_a_second() -> None:
+    backoff, now = Backoff(100), 0
+    backoff.machine_failed(now, 0)
+    while backoff.cap < 100:
+        now += 10 * MS
+        backoff.allowed(now, 0, 0)
+        backoff.success()
+    assert now < 1000 * MS
+
+
+def test_a_machine_that_refuses_again_is_asked_four_times_a_second() -> None:
+    backoff, now, refused = Backoff(100), 0, 0
+    backoff.machine_failed(now, 30)
+    while now < 10_000 * MS:
+        now += 10 * MS
+        backoff.success()
+        if backoff.allowed(now, 30, 0):
+            refused += 1
+            backoff.machine_failed(now, 30)
+    assert refused == 40
 
 
 def test_a_machine_that_refuses_even_the_first_is_asked_again_after_a_pause() -> None:

@@ -23,7 +23,7 @@ def test_a_packed_record_is_a_connection_row(values: tuple[int, ...]) -> None:
 
 
 def test_a_record_has_no_room_for_more() -> None:
-    assert base.RECORD.size == CONNECTION.itemsize == 40
+    assert base.RECORD.size == CONNECTION.itemsize == 48
 
 
 def test_counters_have_the_numbers_of_their_names() -> None:

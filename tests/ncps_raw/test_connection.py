@@ -26,7 +26,7 @@ def test_the_engines_words_are_those_of_the_records() -> None:
 
 
 def ended(**figures: int) -> SimpleNamespace:
-    plain = {"start": 1, "connected": 2, "rtt": 3, "lport": 4, "rport": 5, "path": 6, "retrans": 7}
+    plain = {"intended": 12, "start": 1, "connected": 2, "rtt": 3, "lport": 4, "rport": 5, "path": 6, "retrans": 7}
     return SimpleNamespace(**{**plain, **figures})
 
 
@@ -37,6 +37,7 @@ def test_each_field_lands_in_its_column() -> None:
     kept.flush()
     (row,) = ledger.rows()
     assert {name: int(row[name]) for name in row.dtype.names} == {
+        "intended_ns": 12,
         "start_ns": 1,
         "connected_ns": 2,
         "closed_ns": 11,

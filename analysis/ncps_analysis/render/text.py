@@ -158,6 +158,7 @@ def _rates(report: RunReport) -> Iterator[str]:
         yield from _wrap("", f"{report.connections_late:,} more were under way when the time was up, and let finish")
     if report.rx_gbps is not None and report.tx_gbps is not None:
         yield from _wrap("Data", f"received {report.rx_gbps:.3f} Gbit/s, sent {report.tx_gbps:.3f} Gbit/s")
+    yield from _schedule(report)
     yield from _wrap(
         "Whole run",
         f"attempted {report.attempted:,} = established {report.established:,} + failed {report.failed:,} + "
@@ -167,6 +168,22 @@ def _rates(report: RunReport) -> Iterator[str]:
         yield from _wrap("", "THIS DOES NOT BALANCE")
     if report.not_started:
         yield from _wrap("", f"{report.not_started:,} more never left this machine: no SYN was sent")
+
+
+def _schedule(report: RunReport) -> Iterator[str]:
+    if report.rate_asked is None or report.rate_achieved is None:
+        return
+    yield from _wrap(
+        "Schedule",
+        f"asked for {report.rate_asked:,.6g} connects per second, began {report.rate_achieved:,.6g}: "
+        f"{_many(report.late or 0, 'start')} of {report.due:,} late by more than 1 ms"
+        + (f" ({report.late_held_up:,} for want of a free connection)" if report.late_held_up else "")
+        + (f", {report.missed:,} never begun" if report.missed else ""),
+    )
+    if report.lag_us_mean is not None:
+        yield from _wrap(
+            "", f"behind the schedule: {report.lag_us_mean:,.0f} us on average, {report.lag_us_max:,} us at most"
+        )
 
 
 def _failures(report: RunReport) -> Iterator[str]:
@@ -201,7 +218,8 @@ def _table(report: RunReport) -> Iterator[str]:
             ("kernel *" if report.kernel_replaced else "kernel", "SYN-RTT", report.syn_rtt_us)
             if report.rtt_source == KERNEL
             else ("kernel", "tcpi_rtt", report.kernel_rtt_us),
-            ("application", "connect", report.connect_us),
+            ("application", "response", report.response_us),
+            ("application", "service" if report.response_us.n else "connect", report.connect_us),
         )
         if column is not None and column[2].n
     ]
@@ -240,7 +258,10 @@ def _legend(report: RunReport) -> Iterator[str]:
             yield from _wrap("*", f"{report.kernel_replaced:,} with repeated SYNs, where connect time stands in")
     elif report.kernel_rtt_us.n:
         yield from _wrap("tcpi_rtt", "the kernel's estimate of one round trip, blind to lost SYNs")
-    if report.connect_us.n:
+    if report.response_us.n:
+        yield from _wrap("response", "from when the schedule wanted it until the program knew it was established")
+        yield from _wrap("service", "from connect() until then: without what the start was late")
+    elif report.connect_us.n:
         yield from _wrap("connect", "connect() called until the program knew it was established")
     before, after = report.overhead_before_us, report.overhead_after_us
     if before.n and after.n:
