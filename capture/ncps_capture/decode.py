@@ -35,6 +35,7 @@ from ncps_capture.segments import (
 from ncps_capture.stack import Bytes, Ints, be16
 from ncps_capture.tcp_options import ABSENT_WSCALE, OPTIONS_MAX, WIDTH, parse_options
 from ncps_capture.tunnels import OF_PROTOCOL, unwrap
+from ncps_capture.usual import read_usual
 
 __all__ = ["AckWatch", "Batch", "decode"]
 
@@ -99,6 +100,9 @@ def decode(
     make no row, ``malformed``, ``fragments``, ``too_short``, ``unsupported_linktype``. A SYN whose flags were not
     captured cannot be seen to be one, so ``syn_fragment`` and ``syn_too_short`` stay 0 here. Never raises on bytes.
     """
+    usual = read_usual(batch) if acks is None else None
+    if usual is not None:
+        return usual.among(*decode(usual.rest, want_acks, tunnels))
     books = Books(packets=len(batch.offsets))
     if batch.link_type not in SUPPORTED:
         books.unsupported_linktype = books.packets
@@ -158,7 +162,7 @@ class _Reader:
         )
         for plain in self.plain:
             self.books.tcp_packets += plain.count
-            rows = np.concatenate((plain.chosen, plain.acks)) if self._want_acks else plain.chosen
+            rows = np.sort(np.concatenate((plain.chosen, plain.acks))) if self._want_acks else plain.chosen
             if len(rows):
                 self._take(self.of_plain(plain, rows))
         packets = self._behind_links(np.arange(len(batch.offsets)) if rest is None else rest)
