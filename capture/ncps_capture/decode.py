@@ -95,8 +95,8 @@ def decode(
     """Segment rows of a batch in frame order, and the books of its frames.
 
     Rows: TCP with SYN or RST set, and ICMP errors that quote TCP; with ``want_acks`` every other TCP segment with ACK
-    too, with ``acks`` those of them that matter to a handshake. With ``tunnels`` the innermost TCP counts. Options are
-    read where SYN is set. Books: ``packets``, ``tcp_packets``, ``syn``, ``synack``, the SYNs that
+    too, with ``acks`` those of them that matter to a handshake; with both all, and ``acks`` learns from them what it
+    need not wait for. With ``tunnels`` the innermost TCP counts. Options are read where SYN is set. Books: ``packets``, ``tcp_packets``, ``syn``, ``synack``, the SYNs that
     make no row, ``malformed``, ``fragments``, ``too_short``, ``unsupported_linktype``. A SYN whose flags were not
     captured cannot be seen to be one, so ``syn_fragment`` and ``syn_too_short`` stay 0 here. Never raises on bytes.
     """
@@ -111,13 +111,17 @@ def decode(
         return np.zeros(0, SEGMENT), books
     if not books.packets:
         return np.zeros(0, SEGMENT), books
-    reader = _Reader(batch, books, want_acks, acks is not None)
+    reader = _Reader(batch, books, want_acks, acks is not None and not want_acks)
     reader.read(tunnels)
     out = _in_order(reader.parts)
     if acks is not None:
         acks.expect(out)
-        chosen = _chosen_acks(reader, acks)
-        out = _in_order([out, chosen]) if len(chosen) else out
+        if want_acks:
+            bare = pick(out, (out["flags"] & (SYN | RST) == 0) & (out["kind"] != KIND_ICMP))
+            acks.choose(bare, int(batch.t_ns[-1]))
+        else:
+            chosen = _chosen_acks(reader, acks)
+            out = _in_order([out, chosen]) if len(chosen) else out
     return out, books
 
 

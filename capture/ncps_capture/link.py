@@ -119,10 +119,17 @@ def _mpls(walk: Walk, rows: Ints) -> None:
 
 
 def _mpls_payload(walk: Walk, rows: Ints) -> None:
-    """Nothing names what labels carry: IP shows by its version, a control word by a 0, Ethernet has neither."""
+    """Nothing names what labels carry: IP shows by its version, a control word before a frame by a 0.
+
+    So does the address of many network cards; then the EtherType behind it decides.
+    """
     rows = walk.reach(rows, 1)
     nibble = walk.data[walk.at[rows]] >> np.uint8(4)
-    walk.step(rows, _of_nibble(nibble, stack.ETHERNET), np.where(nibble == 0, 4, 0))
+    control_word = nibble == 0
+    long = control_word & (walk.at[rows] + 14 <= walk.end[rows])
+    ethertype = be16(walk.data, np.where(long, walk.at[rows] + 12, 0)) if long.any() else np.zeros(len(rows), np.int64)
+    control_word &= ~(long & (ethertype >= LENGTHS_END) & (OF_ETHERTYPE[ethertype] != stack.NOWHERE))
+    walk.step(rows, _of_nibble(nibble, stack.ETHERNET), np.where(control_word, 4, 0))
 
 
 def _of_nibble(nibble: Bytes, other: int) -> Bytes:

@@ -96,7 +96,9 @@ class Walker:
         nibble = self.need(at, 1)[0] >> 4
         if nibble in (4, 6):
             return f"ip{nibble}", at
-        return "ether", at + (0 if nibble else 4)
+        kind = int.from_bytes(self.frame[at + 12 : at + 14], "big") if len(self.frame) >= at + 14 else 0
+        bare = nibble or self.named(kind, "")
+        return "ether", at + (0 if bare else 4)
 
     def pppoe(self, at: int):
         return ("" if self.need(at, 6)[1] else "ppp"), at + 6

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from frame_stacks import ETHER, LINKS, QUOTE, QUOTE6, STACKS, SYN, TUNNELS, V4, V6, batch_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ncps_capture import segments as sg
@@ -13,36 +14,12 @@ from ncps_capture.link import SUPPORTED
 from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.inet6 import (
     ICMPv6DestUnreach,
-    IPv6,
     IPv6ExtHdrDestOpt,
     IPv6ExtHdrFragment,
     IPv6ExtHdrHopByHop,
-    IPv6ExtHdrRouting,
 )
-from scapy.layers.ipsec import AH
-from scapy.layers.l2 import Dot1AD, Dot1Q, Ether
+from scapy.layers.l2 import Dot1Q, Ether
 from scapy.packet import Packet, Raw, raw
-
-V4 = IP(src="192.0.2.1", dst="198.51.100.2", id=0x1234, ttl=61)
-V6 = IPv6(src="2001:db8::1", dst="2001:db8::2", fl=0x12345, tc=3, hlim=60)
-ETHER = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
-LINUX = [("MSS", 1460), ("SAckOK", b""), ("Timestamp", (0xAABBCCDD, 7)), ("NOP", None), ("WScale", 7)]
-SYN = TCP(sport=40000, dport=443, flags="S", seq=0xFEDCBA98, ack=0, options=LINUX)
-SLL = b"\0\0\0\x01\0\x06\x02\0\0\0\0\x01\0\0"
-SLL2_REST = b"\0\0" + b"\0\0\0\x02" + b"\0\x01" + b"\0\x06" + b"\x02\0\0\0\0\x01\0\0"
-
-
-def batch_of(frames: list[bytes], link_type: int = 1, before: bytes = b"", after: bytes = b"") -> Batch:
-    """Frames between strangers' bytes, as in a buffer of a capture."""
-    sizes = np.array([len(frame) for frame in frames], np.int64)
-    starts = np.zeros(len(frames), np.int64)
-    text = b""
-    for i, frame in enumerate(frames):
-        text += before
-        starts[i] = len(text)
-        text += frame + after
-    times = np.arange(len(frames), dtype=np.int64) * 1000 + 5
-    return Batch(np.frombuffer(text, np.uint8), starts, sizes, sizes, times, link_type, 1, 3)
 
 
 def one(packet: Packet | bytes, link_type: int = 1, **options: bool) -> tuple[np.void, sg.Books]:
@@ -69,36 +46,10 @@ def check_syn(row: np.void, version: int) -> None:
     assert (row["payload"], row["source"], row["frame"], row["t_ns"]) == (0, 3, 1, 5)
 
 
-STACKS = [
-    ("ethernet", 1, ETHER / V4 / SYN, 4, sg.NO_VLAN),
-    ("ethernet v6", 1, ETHER / V6 / SYN, 6, sg.NO_VLAN),
-    ("vlan", 1, ETHER / Dot1Q(vlan=7, prio=5) / V4 / SYN, 4, 7),
-    ("priority tag", 1, ETHER / Dot1Q(vlan=0, prio=5) / V4 / SYN, 4, 0),
-    ("qinq", 1, ETHER / Dot1AD(vlan=9) / Dot1Q(vlan=8) / V6 / SYN, 6, 8),
-    ("three tags", 1, ETHER / Dot1Q(vlan=1) / Dot1Q(vlan=2) / Dot1Q(vlan=3) / V4 / SYN, 4, 3),
-    ("0x9100", 1, b"\0" * 12 + b"\x91\x00\x00\x05\x08\x00" + raw(V4 / SYN), 4, 5),
-    ("0x9200", 1, b"\0" * 12 + b"\x92\x00\x00\x06\x86\xdd" + raw(V6 / SYN), 6, 6),
-    ("null le", 0, b"\2\0\0\0" + raw(V4 / SYN), 4, sg.NO_VLAN),
-    ("null be", 0, b"\0\0\0\2" + raw(V4 / SYN), 4, sg.NO_VLAN),
-    ("loop", 108, b"\0\0\0\2" + raw(V4 / SYN), 4, sg.NO_VLAN),
-    *((f"null v6 family {f}", 0, bytes([f, 0, 0, 0]) + raw(V6 / SYN), 6, sg.NO_VLAN) for f in (10, 24, 28, 30)),
-    *((f"loop v6 family {f}", 108, bytes([0, 0, 0, f]) + raw(V6 / SYN), 6, sg.NO_VLAN) for f in (10, 24, 28, 30)),
-    *((f"raw {link}", link, raw(V4 / SYN), 4, sg.NO_VLAN) for link in (12, 14, 101, 228)),
-    *((f"raw v6 {link}", link, raw(V6 / SYN), 6, sg.NO_VLAN) for link in (12, 14, 101, 229)),
-    ("sll", 113, SLL + b"\x08\x00" + raw(V4 / SYN), 4, sg.NO_VLAN),
-    ("sll vlan", 113, SLL + b"\x81\x00" + b"\x20\x07\x86\xdd" + raw(V6 / SYN), 6, 7),
-    ("sll2", 276, b"\x08\x00" + SLL2_REST + raw(V4 / SYN), 4, sg.NO_VLAN),
-    ("sll2 vlan", 276, b"\x81\x00" + SLL2_REST + b"\x00\x07\x08\x00" + raw(V4 / SYN), 4, 7),
-    ("hop by hop", 1, ETHER / V6 / IPv6ExtHdrHopByHop() / SYN, 6, sg.NO_VLAN),
-    ("many extensions", 1, ETHER / V6 / IPv6ExtHdrHopByHop() / IPv6ExtHdrRouting() / IPv6ExtHdrDestOpt() / SYN, 6,
-     sg.NO_VLAN),
-    ("authentication", 1, ETHER / V6 / AH(nh=6, payloadlen=4, icv=b"x" * 12, padding=b"") / SYN, 6, sg.NO_VLAN),
-    ("first fragment v6", 1, ETHER / V6 / IPv6ExtHdrFragment(offset=0, m=1) / SYN, 6, sg.NO_VLAN),
-]  # fmt: skip
-
-
 @pytest.mark.parametrize(
-    ("link_type", "packet", "version", "vlan"), [s[1:] for s in STACKS], ids=[s[0] for s in STACKS]
+    ("link_type", "packet", "version", "vlan"),
+    [s[1:] for s in (*STACKS, *LINKS)],
+    ids=[s[0] for s in (*STACKS, *LINKS)],
 )
 def test_a_syn_is_read_whole_in_every_stack(link_type, packet, version, vlan):
     row, books = one(packet, link_type)
@@ -106,6 +57,18 @@ def test_a_syn_is_read_whole_in_every_stack(link_type, packet, version, vlan):
     assert row["vlan"] == vlan
     assert (books.packets, books.tcp_packets, books.syn, books.synack) == (1, 1, 1, 0)
     assert (books.malformed, books.fragments, books.too_short, books.unsupported_linktype) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("link_type", "packet", "version", "vlan", "tunnel"), [s[1:] for s in TUNNELS], ids=[s[0] for s in TUNNELS]
+)
+def test_the_innermost_tcp_counts_where_tunnels_are_on(link_type, packet, version, vlan, tunnel):
+    row, books = one(packet, link_type, tunnels=True)
+    check_syn(row, version)
+    assert (row["vlan"], row["tunnel"]) == (vlan, tunnel)
+    assert (books.packets, books.tcp_packets, books.syn, books.synack) == (1, 1, 1, 0)
+    assert (books.malformed, books.fragments, books.too_short) == (0, 0, 0)
+    assert none(packet, link_type).tcp_packets == 0
 
 
 @pytest.mark.parametrize(
@@ -200,10 +163,6 @@ def test_padding_is_not_a_header():
     assert (books.syn, books.too_short) == (0, 1)
 
 
-QUOTE = raw(IP(src="10.1.1.1", dst="10.2.2.2", ttl=1) / TCP(sport=1111, dport=22, seq=77, flags="S"))
-QUOTE6 = raw(IPv6(src="2001:db8::a", dst="2001:db8::b") / TCP(sport=1111, dport=22, seq=77, flags="S"))
-
-
 @pytest.mark.parametrize("size", [28, 33, 34, 40])
 @pytest.mark.parametrize("code", [0, 1, 3, 9, 10, 13])
 def test_icmp_errors_give_the_quoted_segment(code, size):
@@ -260,7 +219,7 @@ def test_frame_order_survives_both_families_and_icmp():
 
 
 SAMPLES = {link: [] for link in SUPPORTED}
-for _name, _link, _packet, *_ in STACKS:
+for _name, _link, _packet, *_ in (*STACKS, *LINKS, *TUNNELS):
     SAMPLES[_link].append(raw(_packet))
 SAMPLES[1] += [
     raw(ETHER / V4 / ICMP(type=3) / Raw(QUOTE)),
