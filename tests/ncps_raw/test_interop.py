@@ -88,11 +88,11 @@ def rows(out: str) -> list[list[float]]:
 def test_our_client_with_its_server(mode: str, other: str | None, life: int) -> None:
     port = block(2)
     their_mode = ["-M", other] if other else []
+    wishes = ("-M", mode, "-D", str(life), "-N", "10", "-t", "0.7", "--no-capture", "--format", "json")
     with started(PEER, "-s", "-b", "127.0.0.1", "-r", "2", "-np", "2", "-bp", str(port), *their_mode):
         listening(port, 2)
         ours = subprocess.run(
-            [NCPS, "-c", "127.0.0.1", "-r", "2", "-np", "2", "-bp", str(port), "-M", mode, "-D", str(life)]
-            + ["-N", "10", "-t", "0.7", "--no-capture", "--format", "json"],
+            (NCPS, "-c", "127.0.0.1", "-r", "2", "-np", "2", "-bp", str(port), *wishes),
             capture_output=True,
             text=True,
             check=False,
