@@ -194,10 +194,10 @@ def _interruptible(run: Callable[[Interrupts], int]) -> int:
 
 def _show(plan: ClientPlan | ServerPlan) -> int:
     from ncps_raw import dry_run
-    from ncps_raw.session import usable_cores
+    from ncps_raw.machine import machine_for
 
     write = dry_run.as_json if plan.format in MACHINE_FORMATS else dry_run.as_text
-    _out(write(plan, usable_cores()))
+    _out(write(plan, machine_for(plan)))
     return 0
 
 

@@ -17,6 +17,17 @@ class FileLimit:
     note: str | None
 
 
+def file_limits() -> tuple[int | None, int | None]:
+    """Descriptors of a process: soft and hard limit; None = no limit, or none that this platform tells."""
+    try:
+        import resource
+    except ImportError:
+        return None, None
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    infinite = resource.RLIM_INFINITY
+    return None if soft == infinite else soft, None if hard == infinite else hard
+
+
 def files_for(needed: int) -> FileLimit:
     """Make room for ``needed`` descriptors in this process and its children, as far as the hard limit goes."""
     try:

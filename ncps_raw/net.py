@@ -6,10 +6,13 @@ kernel's own route lookup (rtnetlink on Linux), which also knows that an address
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import socket
 import struct
 import sys
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -35,6 +38,9 @@ class Target:
     family: int
     address: tuple[object, ...]
     note: str | None = None
+    resolved_ns: int | None = (
+        None  # how long resolving took, which is no part of any connect; None = nothing to resolve
+    )
 
     @property
     def host(self) -> str:
@@ -42,29 +48,96 @@ class Target:
         return str(self.address[0])
 
 
-def resolve(name: str, bind: tuple[str, ...] = ()) -> Target:
+def resolve(name: str, bind: tuple[str, ...] = (), port: int = 0) -> Target:
     """Resolve a name or numeric address; with ``bind`` only addresses of its family count.
 
-    IPv4 comes first where a name has both, because servers of this kind listen on IPv4 unless told otherwise.
+    IPv4 comes first where a name has both, because servers of this kind listen on IPv4 unless told otherwise. Where the
+    name means this machine, an address on which something listens on ``port`` comes before one on which nothing does.
     Raises UsageError for what does not resolve or does not fit ``bind``.
     """
+    typed = name
     name, changed = plain_name(name)
     family = _family_of(bind[0]) if bind else socket.AF_UNSPEC
+    begun = time.monotonic_ns()
     try:
         found = socket.getaddrinfo(name, None, family, socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         with_bind = f" for an address of the family of {bind[0]}" if bind else ""
         raise UsageError(f"cannot resolve {name}{with_bind}: {reason}; give a name or address that exists") from None
-    found.sort(key=lambda entry: entry[0] != socket.AF_INET)
-    chosen = found[0]
-    others = {str(entry[4][0]) for entry in found} - {str(chosen[4][0])}
-    note = f"{name} is {chosen[4][0]} (also {', '.join(sorted(others))})" if others else None
-    address = str(chosen[4][0])
-    scope = chosen[4][3] if len(chosen[4]) > 3 else 0
-    if ":" in address and not scope and ipaddress.ip_address(address.partition("%")[0]).is_link_local:
-        raise UsageError(f"{address} is link-local: say by which interface, as in {address}%eth0")
-    return Target(int(chosen[0]), tuple(chosen[4]), note or changed)
+    took = time.monotonic_ns() - begun
+    if _is_numeric(name):
+        address, scope = str(found[0][4][0]), found[0][4][3] if len(found[0][4]) > 3 else 0
+        if ":" in address and not scope and ipaddress.ip_address(address.partition("%")[0]).is_link_local:
+            raise UsageError(f"{address} is link-local: say by which interface, as in {address}%eth0")
+        return Target(int(found[0][0]), tuple(found[0][4]), changed)
+    candidates = list(dict.fromkeys((int(entry[0]), tuple(entry[4])) for entry in found))
+    if _is_localhost(name):
+        candidates += [here for here in _HERE if here not in candidates and family in (socket.AF_UNSPEC, here[0])]
+    candidates.sort(key=lambda candidate: candidate[0] != socket.AF_INET)
+    chosen, why = _that_listens(candidates, port)
+    others = sorted({str(entry[4][0]) for entry in found} - {str(chosen[1][0])})
+    note = f"{typed} is {chosen[1][0]}"
+    if why:
+        note += f": {why}"
+    elif others:
+        note += f" (also {', '.join(others)})"
+    return Target(*chosen, note if why or others else None, took)
+
+
+_Candidate = tuple[int, tuple[object, ...]]
+"""Family and address."""
+
+_HERE: Final[tuple[_Candidate, ...]] = (
+    (int(socket.AF_INET), ("127.0.0.1", 0)),
+    (int(socket.AF_INET6), ("::1", 0, 0, 0)),
+)
+"""What ``localhost`` may mean (RFC 6761), whatever the file of hosts says."""
+
+
+def _that_listens(candidates: Sequence[_Candidate], port: int) -> tuple[_Candidate, str | None]:
+    """The first candidate, or the first on which something listens if they are of this machine; and why that one."""
+    if not port or len(candidates) < 2 or not all(is_loopback(str(address[0])) for _, address in candidates):
+        return candidates[0], None
+    silent = [candidate for candidate in candidates if _nothing_listens(candidate, port)]
+    listening = [candidate for candidate in candidates if candidate not in silent]
+    if not silent or not listening:
+        return candidates[0], None
+    return listening[0], f"nothing listens on {' or '.join(str(a[0]) for _, a in silent)} port {port}"
+
+
+def _nothing_listens(candidate: _Candidate, port: int) -> bool:
+    """Whether a port of this machine is free to listen on: asked without a packet, so that no server counts it."""
+    family, address = candidate
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            if family == socket.AF_INET6 and hasattr(socket, "IPV6_V6ONLY"):
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            if sys.platform.startswith("linux"):  # elsewhere it would also pass by a listener
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what only is in TIME_WAIT does not listen
+            probe.bind((address[0], port, *address[2:]))
+    except OSError as error:
+        # Without rights for a low port nothing is known; without the family nobody can listen.
+        return error.errno not in (errno.EADDRINUSE, errno.EACCES, errno.EPERM)
+    return True
+
+
+def _is_numeric(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_localhost(name: str) -> bool:
+    return name.rstrip(".").lower() == "localhost"
+
+
+def means_loopback(name: str) -> bool:
+    """Whether a target as typed is this machine's loopback, without resolving anything."""
+    bare = name[1:-1] if name.startswith("[") and name.endswith("]") else name
+    return _is_localhost(bare) or (_is_numeric(bare) and is_loopback(bare))
 
 
 def plain_name(name: str) -> tuple[str, str | None]:
@@ -99,15 +172,25 @@ def bind_targets(bind: tuple[str, ...], family: int) -> tuple[str, ...]:
 
 
 def check_bind(address: str) -> None:
-    """Raise EnvironmentFault unless a socket can be bound to ``address`` here."""
+    """Raise unless a socket can be bound to ``address`` here: EnvironmentFault, or UsageError for a missing scope."""
     family = _family_of(address)
+    if "%" not in address and ipaddress.ip_address(address).is_link_local and family == socket.AF_INET6:
+        raise UsageError(f"{address} is link-local: say by which interface, as in {address}%eth0")
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         try:
-            probe.bind((address, 0))
+            probe.bind(socket_address(address, 0))
         except OSError as error:
             raise EnvironmentFault(
                 f"cannot bind to {address}: {error.strerror}; give an address of this machine (ip addr lists them)"
             ) from None
+
+
+def socket_address(address: str, port: int) -> tuple[object, ...]:
+    """What ``bind`` takes for a numeric address, with its scope (``fe80::1%eth0``). OSError for an unknown one."""
+    host, _, scope = address.partition("%")
+    if not scope:
+        return (host, port)
+    return (host, port, 0, int(scope) if scope.isdecimal() else socket.if_nametoindex(scope))
 
 
 def _family_of(address: str) -> int:
@@ -231,6 +314,28 @@ def local_port_range() -> tuple[int, int]:
         return int(low), int(high)
     except (OSError, ValueError):
         return 49152, 65535  # IANA's range, which other systems use
+
+
+def reserved_ports(first: int, last: int) -> int:
+    """How many of these ports the system never gives to connecting sockets (ip_local_reserved_ports)."""
+    try:
+        text = Path("/proc/sys/net/ipv4/ip_local_reserved_ports").read_text(encoding="ascii").strip()
+    except OSError:
+        return 0
+    count = 0
+    for part in filter(None, text.split(",")):
+        low, _, high = part.partition("-")
+        count += max(0, min(last, int(high or low)) - max(first, int(low)) + 1)
+    return count
+
+
+def time_wait_reused(loopback: bool) -> bool:
+    """Whether a new connection may soon take a port in TIME_WAIT (tcp_tw_reuse: 1 always, 2 on loopback)."""
+    try:
+        value = int(Path("/proc/sys/net/ipv4/tcp_tw_reuse").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return False
+    return value == 1 or (value == 2 and loopback)
 
 
 def time_wait_count() -> int | None:

@@ -130,7 +130,7 @@ def test_a_machine_is_answered_in_its_format(run: Callable[..., Done], how: str,
 def test_dry_run_shows_the_plan(run: Callable[..., Done]) -> None:
     done = run("client", "10.0.0.5", "-r", "2", "--local-port", "3000", "--local-ports", "4", "--dry-run")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "1 address x 4 local ports x 1 server port for each loop = 4" in done.stdout
+    assert "1 address x 4 local ports x 1 server port = 4" in done.stdout
     as_json = run("server", "--format", "json", "--dry-run")
     assert json.loads(as_json.stdout)["role"] == "server"
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ncps_raw.limits import SPARE_FILES, FileLimit, clamp, files_for, most_in_a_process
+from ncps_raw.limits import SPARE_FILES, FileLimit, clamp, file_limits, files_for, most_in_a_process
 from ncps_raw.ports import split
 from ncps_raw.workers import split_loops
 
@@ -29,6 +29,18 @@ class Limit:
         if self._refuses:
             raise ValueError("current limit exceeds maximum limit")
         self.now = limits
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "told"),
+    [(64, 4096, (64, 4096)), (64, INFINITE, (64, None)), (INFINITE, INFINITE, (None, None))],
+)
+def test_limits_are_told_and_left_alone(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, told: tuple[int | None, int | None]
+) -> None:
+    limit = Limit(monkeypatch, soft, hard)
+    assert file_limits() == told
+    assert limit.now == (soft, hard)
 
 
 @pytest.mark.parametrize(
@@ -62,6 +74,7 @@ def test_a_system_that_refuses_keeps_its_limit(monkeypatch: pytest.MonkeyPatch) 
 def test_a_platform_without_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "resource", None)
     assert files_for(10) == FileLimit(None, None)
+    assert file_limits() == (None, None)
 
 
 def test_a_real_process_and_its_children_have_the_room() -> None:

@@ -97,6 +97,86 @@ def test_an_address_of_the_other_version_than_the_source() -> None:
         net.resolve("127.0.0.1", ("::1",))
 
 
+def localhost_is(patch: pytest.MonkeyPatch, *addresses: str) -> None:
+    def lookup(name: str, port: None, family: int, kind: int) -> list[tuple[int, int, int, str, tuple[object, ...]]]:
+        return [a for a in answers(*addresses) if family in (socket.AF_UNSPEC, a[0])]
+
+    patch.setattr(socket, "getaddrinfo", lookup)
+
+
+@pytest.mark.parametrize("known", [("::1",), ("::1", "127.0.0.1"), ("127.0.0.1", "::1"), ("127.0.0.1",)])
+@pytest.mark.parametrize(("listens", "other"), [("127.0.0.1", "::1"), ("::1", "127.0.0.1"), ("0.0.0.0", "::1")])
+def test_localhost_is_where_something_listens(
+    monkeypatch: pytest.MonkeyPatch, known: tuple[str, ...], listens: str, other: str
+) -> None:
+    with socket.socket(net.family_of(listens)) as server:
+        server.bind((listens, 0))
+        server.listen()
+        port = server.getsockname()[1]
+        localhost_is(monkeypatch, *known)
+        target = net.resolve("localhost", port=port)
+        server.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            server.accept()  # it was found out without a connection
+    assert target.host == ("127.0.0.1" if listens == "0.0.0.0" else listens)
+    assert target.note == f"localhost is {target.host}: nothing listens on {other} port {port}"
+
+
+def test_localhost_is_ipv4_where_nothing_or_all_of_it_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    localhost_is(monkeypatch, "::1", "127.0.0.1")
+    (port,) = free_ports(1)
+    assert net.resolve("localhost", port=port).note == "localhost is 127.0.0.1 (also ::1)"
+    with socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True):
+        assert net.resolve("localhost", port=port).host == "127.0.0.1"
+
+
+def test_localhost_keeps_the_family_of_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    localhost_is(monkeypatch, "::1", "127.0.0.1")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert net.resolve("localhost", ("::1",), server.getsockname()[1]).host == "::1"
+
+
+def test_where_who_listens_cannot_be_known_the_first_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: socket.socket, address: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    localhost_is(monkeypatch, "::1", "127.0.0.1")
+    monkeypatch.setattr(socket.socket, "bind", refuse)
+    assert net.resolve("localhost", port=80).host == "127.0.0.1"
+
+
+def test_names_elsewhere_are_not_asked_who_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    localhost_is(monkeypatch, "2001:db8::2", "192.0.2.9")
+    monkeypatch.setattr(socket, "socket", None)
+    assert net.resolve("host.example", port=80).note == "host.example is 192.0.2.9 (also 2001:db8::2)"
+
+
+def test_resolving_is_timed_and_an_address_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([1_000, 5_500])
+    monkeypatch.setattr(net.time, "monotonic_ns", lambda: next(times))
+    localhost_is(monkeypatch, "192.0.2.9")
+    assert net.resolve("host.example").resolved_ns == 4_500
+    monkeypatch.undo()
+    assert net.resolve("192.0.2.9").resolved_ns is None
+
+
+@pytest.mark.parametrize(
+    ("name", "here"),
+    [
+        ("localhost", True),
+        ("LOCALHOST.", True),
+        ("127.4.5.6", True),
+        ("[::1]", True),
+        ("::1", True),
+        ("10.0.0.1", False),
+        ("localhost.example", False),
+        ("fe80::1%lo", False),
+    ],
+)
+def test_what_means_loopback(name: str, here: bool) -> None:
+    assert net.means_loopback(name) is here
+
+
 # ---- source addresses ---------------------------------------------------------------------------------------------
 
 
@@ -117,6 +197,40 @@ def test_an_address_of_another_machine_is_named(address: str) -> None:
     assert message.startswith(f"cannot bind to {address}: ")
     assert "give an address of this machine" in message
     assert caught.value.exit_code == 3
+
+
+@pytest.mark.skipif(not LINUX, reason="reads Linux's list of addresses")
+def test_a_link_local_address_is_bound_with_its_scope() -> None:
+    lines = [line.split() for line in Path("/proc/net/if_inet6").read_text().splitlines()]
+    own = [(socket.inet_ntop(socket.AF_INET6, bytes.fromhex(w[0])), w[5]) for w in lines if w[0].startswith("fe80")]
+    if not own:
+        pytest.skip("no link-local address here")
+    address, name = own[0]
+    net.check_bind(f"{address}%{name}")
+    net.check_bind(f"{address}%{socket.if_nametoindex(name)}")
+    with pytest.raises(EnvironmentFault, match=f"^cannot bind to {address}%lo: "):
+        net.check_bind(f"{address}%lo")
+
+
+def test_a_link_local_source_needs_its_scope() -> None:
+    with pytest.raises(UsageError, match=r"^fe80::1 is link-local: say by which interface, as in fe80::1%eth0$"):
+        net.check_bind("fe80::1")
+    with pytest.raises(EnvironmentFault, match=r"^cannot bind to fe80::1%nowhere: "):
+        net.check_bind("fe80::1%nowhere")
+
+
+@pytest.mark.parametrize(
+    ("address", "taken"),
+    [("127.0.0.1", ("127.0.0.1", 7)), ("::1", ("::1", 7)), ("fe80::1%3", ("fe80::1", 7, 0, 3))],
+)
+def test_what_bind_takes(address: str, taken: tuple[object, ...]) -> None:
+    assert net.socket_address(address, 7) == taken
+
+
+def test_the_first_source_that_is_not_of_this_machine_is_named() -> None:
+    bind = ("127.0.0.1", "127.0.0.2", "192.0.2.8", "192.0.2.9")
+    with pytest.raises(EnvironmentFault, match=r"^cannot bind to 192\.0\.2\.8: "):
+        net.bind_targets(bind, socket.AF_INET)
 
 
 def test_sources_of_both_versions_do_not_mix() -> None:

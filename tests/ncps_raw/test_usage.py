@@ -7,7 +7,8 @@ from pathlib import Path
 import docopt
 import pytest
 
-from ncps_raw import cli, usage
+from ncps_raw import cli, machine, usage
+from ncps_raw.budget import Machine
 from ncps_raw.dialect import FLAGS
 from ncps_raw.options import CLIENT_FIELDS, OPTIONS, SERVER_FIELDS
 from ncps_raw.plan import SECOND, ClientPlan, ServerPlan
@@ -104,7 +105,11 @@ def test_examples_are_command_lines_that_work(place: str, line: str, capsys: pyt
 
 
 @pytest.mark.parametrize(("line", "shown"), TRANSCRIPTS)
-def test_documents_show_what_is_printed(line: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_documents_show_what_is_printed(
+    line: str, shown: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = Machine(2, (32_768, 60_999), reserved_ports=0, soft_files=1024, hard_files=1_048_576)
+    monkeypatch.setattr(machine, "machine_for", lambda plan: usual)
     cli.main(shlex.split(line)[1:])
     printed = capsys.readouterr()
     assert (printed.out or printed.err).rstrip() == shown
