@@ -1,6 +1,6 @@
 """Any saved capture as a stream of batches (edge).
 
-One idea: three verbs in a row, each unaware of the others: read bytes (a file, a pipe, standard input), decompress
+One idea: three verbs in a row, each unaware of the others: read bytes (of a file, a pipe, standard input), decompress
 them where their first bytes say so, let the format take what is whole of them. What is held at a time is a chunk and
 the record that spans its end, so memory does not grow with the file.
 """
@@ -9,20 +9,30 @@ from __future__ import annotations
 
 import io
 import os
+import select
 import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, Protocol, cast
 
 import numpy as np
 
-from ncps_capture.capfacts import Facts, Format
+from ncps_capture.capfacts import Bytes, Facts, Format
+from ncps_capture.compressed import Decompressed, kind_of
 from ncps_capture.errors import FileFault
 from ncps_capture.pcapfile import FILE_HEADER, MAGICS, Pcap
+from ncps_capture.pcapng import MAGIC, Pcapng
 from ncps_capture.segments import Batch
 
 CHUNK_BYTES: Final = 8 << 20
+
+
+class _Stream(Protocol):
+    damaged: str | None
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill ``view`` as far as there is something; 0 only at the end."""
 
 
 class CaptureFile(Facts):
@@ -35,20 +45,30 @@ class CaptureFile(Facts):
     def __init__(self, name: str, source: int, file: BinaryIO, size: int | None) -> None:
         super().__init__(name, source)
         self.size = size
-        self.bytes_read = 0
-        self._file = file
+        self._raw = _Raw(name, file, pausing=size is None)
         try:
-            self._head = np.frombuffer(self._read(FILE_HEADER), np.uint8)
-            self._format: Format = self._recognise(self._head.tobytes())
+            self._stream: _Stream = self._raw
+            head = self._raw.read_all(FILE_HEADER)
+            kind = kind_of(head)
+            if kind is not None:
+                self._stream = Decompressed(name, kind, head, self._raw.read)
+                head = _filled(self._stream, FILE_HEADER)
+            self._format, used = self._recognise(head)
+            self._rest: Bytes = np.frombuffer(head, np.uint8)[used:]
         except BaseException:
             file.close()
             raise
 
     @property
+    def bytes_read(self) -> int:
+        """Bytes of the file read so far."""
+        return self._raw.count
+
+    @property
     def link_type(self) -> int:
-        """Of the first interface that has packets, or of the first at all."""
-        used = [each for each in self.interfaces if each.packets]
-        return (used or self.interfaces)[0].link_type
+        """Of the first interface that has packets, or of the first at all; -1 if none is described."""
+        used = [each for each in self.interfaces if each.packets] or self.interfaces
+        return used[0].link_type if used else -1
 
     def batches(self, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Batch]:
         """Every frame that has a time, in file order; a batch is of one link type.
@@ -56,39 +76,96 @@ class CaptureFile(Facts):
         About ``chunk_bytes`` are read at a time. FileFault if the file cannot be read; what is wrong *in* it ends the
         reading, or does not, and is told in ``warnings``.
         """
-        with self._file:
-            rest, start = self._head[FILE_HEADER:], FILE_HEADER
-            needs = 0
+        with self._raw:
+            rest, start, needs = self._rest, FILE_HEADER - len(self._rest), 0
             while True:
-                more = self._read(max(chunk_bytes, needs - len(rest)))
-                data = (
-                    np.concatenate((rest, np.frombuffer(more, np.uint8)))
-                    if len(rest)
-                    else np.frombuffer(more, np.uint8)
-                )
+                data = np.empty(len(rest) + max(chunk_bytes, needs - len(rest)), np.uint8)
+                data[: len(rest)] = rest
+                count = self._stream.readinto(data.data[len(rest) :])
+                data = data[: len(rest) + count]
                 taken = self._format.take(data, start)
                 yield from taken.batches
                 rest, start, needs = data[taken.used :], start + taken.used, taken.needs
-                if taken.stop or not more:
-                    self._format.end(0 if taken.stop else len(rest), start)
-                    return
+                if taken.stop or not count:
+                    break
+            self._format.end(0 if taken.stop else len(rest), start)
+            if self._stream.damaged:
+                self.warn(self._stream.damaged)
+                self.damaged = self._stream.damaged
 
-    def _recognise(self, head: bytes) -> Format:
-        if not head:
-            raise FileFault(f"cannot read {self.name}: it is empty")
-        if head[:4] in MAGICS:
-            if len(head) < FILE_HEADER:
-                raise FileFault(f"cannot read {self.name}: it is cut inside the capture header, at byte {len(head)}")
-            return Pcap(self, head)
-        raise FileFault(f"cannot read {self.name}: it is not a capture (it starts with {head[:4].hex(' ')})")
+    def _recognise(self, head: bytes) -> tuple[Format, int]:
+        """The format, and how much of the head it has used."""
+        if head[:4] in MAGICS and len(head) == FILE_HEADER:
+            return Pcap(self, head), FILE_HEADER
+        if head[:4] == MAGIC:
+            return Pcapng(self), 0
+        if self._stream.damaged:
+            reason = self._stream.damaged
+        elif not head:
+            reason = "it is empty"
+        elif head[:4] in MAGICS:
+            reason = f"it is cut inside the capture header, at byte {len(head)}"
+        else:
+            reason = f"it is not a capture (it starts with {head[:4].hex(' ')})"
+        raise FileFault(f"cannot read {self.name}: {reason}")
 
-    def _read(self, count: int) -> bytes:
+
+class _Raw:
+    """The bytes as they lie there. From a pipe no more is waited for than the first of what a reader wants."""
+
+    damaged: str | None = None
+
+    def __init__(self, name: str, file: BinaryIO, pausing: bool) -> None:
+        self.count = 0
+        self._name = name
+        self._file = file
+        self._pausing = pausing
+
+    def readinto(self, view: memoryview) -> int:
+        """See _Stream."""
+        filled = 0
         try:
-            data = self._file.read(count)
+            while filled < len(view) and (not filled or self._more_at_hand()):
+                count = self._file.readinto(view[filled:])  # type: ignore[attr-defined]
+                if not count:
+                    break
+                filled += count
         except OSError as error:
-            raise FileFault(f"cannot read {self.name}: {error.strerror or error}") from error
-        self.bytes_read += len(data)
-        return data
+            raise FileFault(f"cannot read {self._name}: {error.strerror or error}") from error
+        self.count += filled
+        return filled
+
+    def read(self, count: int) -> bytes:
+        """At most ``count`` bytes; none only at the end."""
+        data = bytearray(count)
+        return bytes(memoryview(data)[: self.readinto(memoryview(data))])
+
+    def read_all(self, count: int) -> bytes:
+        """``count`` bytes, or fewer if the file ends."""
+        return _filled(self, count)
+
+    def _more_at_hand(self) -> bool:
+        """Whether a read would not wait: what a slow writer has written is used before the next is waited for."""
+        if not self._pausing:
+            return True
+        try:
+            return bool(select.select([self._file], [], [], 0)[0])
+        except (OSError, ValueError):  # no descriptor, or none that can be asked
+            return False
+
+    def __enter__(self) -> _Raw:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+def _filled(stream: _Stream, count: int) -> bytes:
+    data = bytearray(count)
+    view, filled = memoryview(data), 0
+    while filled < count and (more := stream.readinto(view[filled:])):
+        filled += more
+    return bytes(view[:filled])
 
 
 def open_capture(path: str | Path | BinaryIO, source: int = 0) -> CaptureFile:
@@ -99,11 +176,12 @@ def open_capture(path: str | Path | BinaryIO, source: int = 0) -> CaptureFile:
     """
     if not isinstance(path, (str, Path)):
         return CaptureFile(str(getattr(path, "name", "the capture")), source, path, None)
-    if str(path) == "-":
-        return CaptureFile("standard input", source, sys.stdin.buffer, None)
+    name = str(path)
     try:
-        file = io.FileIO(str(path))
+        # Unbuffered: what a buffer has taken from a pipe, a question whether there is more would not see.
+        file = io.FileIO(sys.stdin.fileno(), closefd=False) if name == "-" else io.FileIO(name)
         kind = os.fstat(file.fileno())
-    except OSError as error:
-        raise FileFault(f"cannot read {path}: {error.strerror or error}") from error
-    return CaptureFile(str(path), source, file, kind.st_size if stat.S_ISREG(kind.st_mode) else None)
+    except (OSError, ValueError) as error:
+        raise FileFault(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from error
+    size = kind.st_size if stat.S_ISREG(kind.st_mode) else None
+    return CaptureFile("standard input" if name == "-" else name, source, cast(BinaryIO, file), size)

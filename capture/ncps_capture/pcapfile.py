@@ -12,13 +12,21 @@ from typing import Final
 
 import numpy as np
 
-from ncps_capture.capfacts import MOST_SNAPLEN, SANE_CAPLEN, Bytes, Facts, Interface, Ints, Taken
+from ncps_capture.capfacts import (
+    BATCH_BYTES,
+    BATCH_ROWS,
+    MOST_SNAPLEN,
+    SANE_CAPLEN,
+    Bytes,
+    Facts,
+    Interface,
+    Ints,
+    Taken,
+)
 from ncps_capture.segments import Batch
-from ncps_capture.walk import PcapRecords, walk
+from ncps_capture.walk import PcapRecords, fields, walk
 
 FILE_HEADER: Final = 24
-_BATCH_ROWS: Final = 16384  # columns of more rows no longer fit the cache
-_BATCH_BYTES: Final = 4 << 20
 
 MAGICS: Final = {
     bytes.fromhex("a1b2c3d4"): (">", 1000, 16),
@@ -47,7 +55,8 @@ class Pcap:
         if zone:
             facts.warn(f"the header's time zone of {zone} s is ignored: times are taken as UTC")
         self._field = np.dtype(f"{order}u4")
-        self._records = PcapRecords(order, self._head, SANE_CAPLEN + min(snaplen, MOST_SNAPLEN))
+        limit = SANE_CAPLEN + min(snaplen, MOST_SNAPLEN)
+        self._records = PcapRecords(order, self._head, limit, 1_000_000_000 // self._unit_ns)
         self._late_fractions = 0
 
     def take(self, data: Bytes, start: int) -> Taken:
@@ -77,9 +86,8 @@ class Pcap:
             )
 
     def _batch(self, data: Bytes, heads: Ints) -> Batch:
-        windows = np.lib.stride_tricks.sliding_window_view(data, 16)
-        fields = windows[heads].view(self._field).astype(np.int64)
-        fraction_ns = fields[:, 1] * self._unit_ns
+        head = fields(data, heads, 4, self._field)
+        fraction_ns = head[:, 1] * self._unit_ns
         self._late_fractions += int(np.count_nonzero(fraction_ns >= 1_000_000_000))
         first_frame = self._facts.packets + 1
         self._facts.packets += len(heads)
@@ -87,9 +95,9 @@ class Pcap:
         return Batch(
             data=data,
             offsets=heads + self._head,
-            caplens=fields[:, 2],
-            lengths=fields[:, 3],
-            t_ns=fields[:, 0] * 1_000_000_000 + fraction_ns,
+            caplens=head[:, 2],
+            lengths=head[:, 3],
+            t_ns=head[:, 0] * 1_000_000_000 + fraction_ns,
             link_type=self._interface.link_type,
             first_frame=first_frame,
             source=self._facts.source,
@@ -99,5 +107,5 @@ class Pcap:
 def _parts(heads: Ints) -> list[Ints]:
     if not len(heads):
         return []
-    rows = np.arange(len(heads)) // _BATCH_ROWS + (heads - heads[0]) // _BATCH_BYTES
+    rows = np.arange(len(heads)) // BATCH_ROWS + (heads - heads[0]) // BATCH_BYTES
     return np.split(heads, np.flatnonzero(np.diff(rows)) + 1)
