@@ -240,7 +240,7 @@ def test_every_cut_is_survived_and_never_reads_a_neighbour(link_type):
 
 
 @pytest.mark.parametrize("link_type", sorted(SUPPORTED))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(data=st.data())
 def test_any_bytes_are_survived_and_rows_do_not_depend_on_their_neighbours(link_type, data):
     def broken(sample: bytes) -> st.SearchStrategy[bytes]:
