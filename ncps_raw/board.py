@@ -55,6 +55,10 @@ class SharedBoard:
         """Move the start line: GO, then STOP; between them PAUSE and GO again, as often as wanted."""
         self._raw[0] = state
 
+    def paused(self) -> bool:
+        """Whether the load is held."""
+        return bool(self._raw[0] == PAUSE)
+
     def set_end(self, t_ns: int) -> None:
         """Let the load end by itself at this time: a worker sees it between two polls, whatever the parent does."""
         self._raw[_STOP_AT] = t_ns

@@ -35,7 +35,8 @@ from ncps_raw.engine.base import (
     WRAPPED,
 )
 from ncps_raw.interrupts import Interrupts
-from ncps_raw.plan import Plan
+from ncps_raw.plan import ClientPlan, Plan
+from ncps_raw.stall import StallWatch
 from ncps_raw.workers import Crew
 
 if TYPE_CHECKING:
@@ -182,6 +183,8 @@ class Monitor:
         self._advise = advise
         self._look = look
         self._said: dict[int, tuple[int, int]] = {}  # errno -> (when, count then)
+        hold_ns, pace_ns = (plan.hold_ns, plan.pace_ns) if isinstance(plan, ClientPlan) else (0, 0)
+        self._stall = StallWatch(plan.role, plan.mode, hold_ns, pace_ns)
         self._working = 0
         self._ticks: deque[_Tick] = deque()
         self._before = Sample(0, [], None)
@@ -271,6 +274,7 @@ class Monitor:
                 "the capture process has ended: rows show the kernel's figures from here on, and what the wire did "
                 "from here on is unknown"
             )
+        self._notice_stall(seen)
         working = self._crew.working()
         if working < self._working and not self._interrupts.stopped():
             for failure in self._crew.failures():
@@ -287,6 +291,16 @@ class Monitor:
                 f"{totals[ESTABLISHED]} established, {totals[CLOSED]} closed, {failed} failed, "
                 f"{totals[IO_FAILED]} I/O failed, {totals[RX_BYTES]} bytes received, {totals[TX_BYTES]} sent"
             )
+
+    def _notice_stall(self, seen: Watched) -> None:
+        """Two ends that do not fit: said once, and noted for the report."""
+        if self._board.paused():
+            self._stall.rest()
+            return
+        line = self._stall.look(time.monotonic_ns(), self._board.totals())
+        if line is not None:
+            seen.notes.append(line)
+            self._say(line)
 
     def _warn(self, final: bool = False) -> None:
         """A line for each errno when it first appears, then every ten seconds with its count."""

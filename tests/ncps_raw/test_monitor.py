@@ -172,6 +172,7 @@ class World:
         self.asked: list[int] = []
         self.stopped_at: list[int] = []
         self.interrupts = Interrupts()
+        self.paused = False
         self.rows: list[Interval] = []
         self.said: list[str] = []
         clock = SimpleNamespace(monotonic_ns=lambda: self.now, time_ns=lambda: self.now + 7 * S)
@@ -210,7 +211,7 @@ class World:
         return self
 
     def watch(self, plan: Plan) -> monitor.Watched:
-        board = SimpleNamespace(totals=self.totals, failures=lambda: self.found)
+        board = SimpleNamespace(totals=self.totals, failures=lambda: self.found, paused=lambda: self.paused)
         made = Monitor(
             plan,
             board,  # type: ignore[arg-type]
@@ -318,13 +319,23 @@ def test_each_errno_is_said_when_new_and_then_every_ten_seconds_if_it_grows(worl
     assert world.said == [f"{refused} x 3", f"{timed_out} x 1", f"{refused} x 8", "errno 0 x 1"]
 
 
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_load_that_stands_still_is_told_once_and_noted(world: World, paused: bool) -> None:
+    world.counts = totals(attempted=9, established=7, tx_bytes=80)
+    world.paused = paused
+    seen = world.watch(ClientPlan(target="192.0.2.1", mode="s", hold_ns=3600 * S, duration_ns=5 * S))
+    assert len(world.said) == (0 if paused else 1)
+    assert seen.notes == world.said
+    assert all("-M r" in line for line in world.said)
+
+
 def test_totals_on_request(world: World) -> None:
     def ask() -> None:
         world.counts = totals(attempted=9, established=7, closed=5, failed=1, not_started=1, rx_bytes=70, tx_bytes=80)
         world.interrupts.totals_wanted = True
 
     world.at[T0 + 1_500 * MS] = ask
-    world.watch(PLAN)
+    world.watch(replace(PLAN, mode="0"))
     assert world.said == [
         "1.500 s: 9 attempted, 7 established, 5 closed, 2 failed, 0 I/O failed, 70 bytes received, 80 sent"
     ]
