@@ -78,6 +78,7 @@ class ClientShare:
     __slots__ = (
         "backoff",
         "counts",
+        "first_source",
         "free",
         "index",
         "local",
@@ -85,6 +86,9 @@ class ClientShare:
         "max_pending",
         "pending",
         "remote_at",
+        "rounds",
+        "source_at",
+        "sources",
         "steps",
         "targets",
         "total",
@@ -99,7 +103,10 @@ class ClientShare:
         self.backoff = Backoff(spec.connections)
         self.local = spec.ports.local
         self.targets = [(port, (address[0], port, *address[2:])) for port in spec.ports.remote]
-        self.steps = len(self.targets) > 1 or bool(self.local)
+        self.sources = spec.ports.sources
+        self.first_source = self.source_at = spec.ports.first_source
+        self.rounds = 0  # how often all ports were through
+        self.steps = len(self.targets) > 1 or bool(self.local) or self.sources > 1
         self.local_at = 0
         self.remote_at = 0
         self.free = [Slot(self) for _ in range(spec.connections)]

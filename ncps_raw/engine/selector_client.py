@@ -70,6 +70,7 @@ from ncps_raw.engine.kernel import (
 )
 from ncps_raw.engine.open_loop import OpenLoop
 from ncps_raw.engine.poller import ERR, ET, HUP, IN, OUT, RDHUP, Poll, make_poller, precise, restless
+from ncps_raw.net import socket_address
 
 LOCAL_FAULTS: Final = frozenset(
     {errno.EADDRNOTAVAIL, errno.EADDRINUSE, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EPERM}
@@ -99,7 +100,6 @@ class SelectorClient:
     """Drives the loops of one process. ``run`` returns the paths its records point at."""
 
     __slots__ = (
-        "_bind_at",
         "_binds",
         "_board",
         "_by_fd",
@@ -148,8 +148,8 @@ class SelectorClient:
         self._held: list[tuple[int, int, Slot]] = []  # a heap of (deadline, number, slot)
         self._held_number = 0  # keeps the heap from comparing slots
         self._family = setup.family
-        self._binds = setup.bind
-        self._bind_at = 0
+        # (host, what follows the port): a scope is lost in the text alone.
+        self._binds = [(a[0], a[2:]) for a in (socket_address(host, 0) for host in setup.bind)]
         self._hold_ns = setup.hold_ns
         self._reconnect = setup.reconnect
         self._local_ends = setup.local_ends
@@ -281,6 +281,7 @@ class SelectorClient:
         slot.retrans = slot.sent = slot.lport = slot.answered = 0
         slot.state = CONNECTING
         slot.rport, target = loop.targets[loop.remote_at]
+        source = loop.source_at
         if loop.steps:
             self._step(loop, slot)
         slot.start = clock()
@@ -289,7 +290,7 @@ class SelectorClient:
             if BLOCKS:
                 sock.setblocking(False)
             if loop.local or self._binds:
-                self._bind(sock, slot.lport)
+                self._bind(sock, source, slot.lport)
             number = sock.connect_ex(target)
         except OSError as error:
             self._not_connected(slot, error.errno or errno.EIO)
@@ -331,28 +332,30 @@ class SelectorClient:
         return True
 
     def _step(self, loop: ClientShare, slot: Slot) -> None:
-        """Move the loop to its next pair of ports: remote ports inside, local ports outside."""
+        """Move the loop to its next four-tuple: remote ports inside, local ports outside, sources beside both."""
         local = loop.local
         if local:
             slot.lport = local[loop.local_at]
         loop.remote_at += 1
+        loop.source_at += 1
         if loop.remote_at == len(loop.targets):
             loop.remote_at = 0
             loop.local_at += 1
-            if local and loop.local_at == len(local):
+            if loop.local_at >= len(local):
                 loop.local_at = 0
-                loop.counts[WRAPPED] = 1
+                loop.rounds += 1
+                loop.source_at = loop.first_source + loop.rounds
+                if local and loop.rounds >= loop.sources:
+                    loop.counts[WRAPPED] = 1
+        loop.source_at %= loop.sources
 
-    def _bind(self, sock: Any, lport: int) -> None:
-        binds = self._binds
-        host = binds[self._bind_at] if binds else ""
-        if len(binds) > 1:
-            self._bind_at = (self._bind_at + 1) % len(binds)
+    def _bind(self, sock: Any, source: int, lport: int) -> None:
+        host, scope = self._binds[source] if self._binds else ("", ())
         if lport:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         else:
             late_port_choice(sock)
-        sock.bind((host, lport))
+        sock.bind((host, lport, *scope))
 
     def _not_connected(self, slot: Slot, number: int) -> None:
         """The attempt ended before it was established; ``number`` is its errno."""

@@ -60,6 +60,7 @@ from ncps_raw.engine.kernel import (
     last_words,
 )
 from ncps_raw.engine.poller import ET, IN, OUT, RDHUP, make_poller, restless
+from ncps_raw.net import socket_address
 
 ACCEPTS_A_ROUND: Final = 64
 EVENTS_A_ROUND: Final = 64
@@ -153,7 +154,7 @@ class SelectorServer:
                         if setup.abortive and LINGER_IS_INHERITED:
                             listener.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_0)
                         listener.setblocking(False)
-                        listener.bind((host, port))
+                        listener.bind(socket_address(host, port))
                         listener.listen(setup.backlog)
                     except OSError as error:
                         listener.close()

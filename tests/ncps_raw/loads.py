@@ -158,9 +158,11 @@ class Running:
         return self.paths[row["path"]][0]
 
 
-def one_loop(port: int | Sequence[int], connections: int, pending: int | None, local: Sequence[int]) -> ClientLoop:
+def one_loop(
+    port: int | Sequence[int], connections: int, pending: int | None, local: Sequence[int], sources: int = 1
+) -> ClientLoop:
     remote = (port,) if isinstance(port, int) else tuple(port)
-    ports = ClientPorts(remote, tuple(local), len(remote) > 1)
+    ports = ClientPorts(remote, tuple(local), len(remote) > 1, sources)
     return ClientLoop(0, connections, pending or connections, ports)
 
 
@@ -182,7 +184,7 @@ def client_setup(
         "reconnect": True,
         "abortive": False,
         "drain_ns": 10 * SECOND,
-        "loops": (one_loop(port, n, pending, local),),
+        "loops": (one_loop(port, n, pending, local, max(1, len(other.get("bind", ())))),),
     }
     return ClientSetup(mode=CLIENT_MODES[mode], size=size, **{**plain, **other})
 

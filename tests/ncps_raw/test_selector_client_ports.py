@@ -3,6 +3,7 @@
 import errno
 import itertools
 import socket
+import sys
 from collections import Counter
 
 import pytest
@@ -106,6 +107,31 @@ def test_ports_are_used_in_the_order_of_the_plan(platform: str) -> None:
     assert [(r["lport"], r["rport"]) for r in records] == [order.at(i)[:2] for i in range(8)]
     assert [p for _, p in one.seen] == [p for _, p in two.seen] == local
     assert {running.here(row) for row in records} == {"127.0.0.1"}
+
+
+LINUX = sys.platform.startswith("linux")
+
+
+@pytest.mark.skipif(not LINUX, reason="all of 127.0.0.0/8 is here on Linux only")
+@pytest.mark.parametrize("n_local", [0, 2, 3])
+def test_source_addresses_are_used_in_the_order_of_the_plan(platform: str, n_local: int) -> None:
+    """Every pair of ports from every address before anything comes again, also where their numbers share a factor."""
+    local, bind = free_ports(n_local), ("127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4")
+    with peer(to_the_end) as one, peer(to_the_end) as two:
+        order = ClientPorts((one.port, two.port), tuple(local), cross=True, sources=4, first_source=3)
+        n = 4 * 2 * max(1, n_local)
+        loops = (base.ClientLoop(0, n, 1, order),)
+        with client(one.port, mode="0", hold_ns=HOUR, reconnect=False, loops=loops, bind=bind) as running:
+            running.board.until_counted(base.ESTABLISHED, n)
+            records = running.stop()
+        assert running.board.total(base.WRAPPED) == (1 if local else 0)
+    records = records[records["start_ns"].argsort()]
+    planned = [order.at(i) for i in range(n)]
+    assert [running.here(row) for row in records] == [bind[pair.source] for pair in planned]
+    assert [r["rport"] for r in records] == [pair.remote for pair in planned]
+    if local:
+        assert [r["lport"] for r in records] == [pair.local for pair in planned]
+    assert len({(running.here(r), r["lport"], r["rport"]) for r in records}) == n
 
 
 def test_local_ports_go_round_and_that_is_flagged(platform: str) -> None:
