@@ -122,7 +122,7 @@ def forecast(plan: ClientPlan, have: Budget) -> str:
 
 def warning(plan: ClientPlan, have: Budget) -> str | None:
     """What a person should hear before the run: ports that cannot last, or may not. None = nothing."""
-    counted = f"{have.sources} x {have.local_ports} local ports x {have.server_ports} server ports"
+    counted = counted_text(have)
     if plan.connections > have.four_tuples:
         return f"local ports: {counted} = {have.four_tuples} four-tuples: {forecast(plan, have)}"
     after = run_out_ns(plan, have)
@@ -147,6 +147,17 @@ def shortfall(plan: ClientPlan) -> str | None:
         f"{plain(plan.rate)} connects a second that live for {about(plan.hold_ns)} need {needed} connections, not "
         f"{plan.connections}: use more --connections"
     )
+
+
+def counted_text(have: Budget) -> str:
+    """The factors of the number of four-tuples."""
+    factors = ((have.sources, "address"), (have.local_ports, "local port"), (have.server_ports, "server port"))
+    return " x ".join(plural(n, noun) for n, noun in factors)
+
+
+def plural(n: int, noun: str) -> str:
+    """``1 port``, ``2 ports``, ``2 addresses``."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}{'es' if noun.endswith('s') else 's'}"
 
 
 def rate_text(have: Budget) -> str:

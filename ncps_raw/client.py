@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from ncps_capture.errors import EnvironmentFault
 from ncps_capture.segments import CaptureSpec
 
-from ncps_raw import limits, net
+from ncps_raw import budget, limits, net
 from ncps_raw.board import Failure
 from ncps_raw.conversation import CLIENT_MODES
 from ncps_raw.engine.base import ClientLoop, ClientSetup
 from ncps_raw.interrupts import Interrupts
+from ncps_raw.machine import machine_for
 from ncps_raw.monitor import errno_name
 from ncps_raw.plan import ClientPlan
 from ncps_raw.ports import client_ports, first_and_last, split
@@ -28,7 +29,7 @@ def run_client(plan: ClientPlan, interrupts: Interrupts | None = None) -> int:
 
 def prepare(plan: ClientPlan) -> tuple[ClientPlan, Load]:
     """Resolve names, look at limits and routes: the plan as this machine allows it, and its load."""
-    target = net.resolve(plan.target, plan.bind)
+    target = net.resolve(plan.target, plan.bind, plan.base_port)
     net.bind_targets(plan.bind, target.family)
     processes = plan.process_count(usable_cores())
     plan, clamped, raised = _within_limits(plan, processes)
@@ -48,13 +49,25 @@ def prepare(plan: ClientPlan) -> tuple[ClientPlan, Load]:
         loops=plan.threads,
         tasks=tasks,
         advise=advise,
-        target=plan.target if plan.target == target.host else f"{plan.target} ({target.host})",
+        target=plan.target if plan.target.partition("%")[0] == target.host else f"{plan.target} ({target.host})",
         capture=spec,
         capture_problem=problem,
         notes=tuple(text for text in (clamped,) if text),
-        remarks=tuple(text for text in (target.note, raised) if text),
+        remarks=tuple(text for text in (_resolved(plan, target), target.note, raised, *_foreseen(plan)) if text),
     )
     return plan, load
+
+
+def _resolved(plan: ClientPlan, target: net.Target) -> str | None:
+    """Resolving is no part of any connect: its time stands apart."""
+    if target.resolved_ns is None:
+        return None
+    return f"{plan.target} was resolved in {target.resolved_ns / 1e6:.3g} ms, before the run"
+
+
+def _foreseen(plan: ClientPlan) -> tuple[str | None, str | None]:
+    """What can be said of ports and rate before the run."""
+    return budget.warning(plan, budget.budget(plan, machine_for(plan))), budget.shortfall(plan)
 
 
 def _within_limits(plan: ClientPlan, processes: int) -> tuple[ClientPlan, str | None, str | None]:

@@ -29,7 +29,7 @@ _MODES = {
 def as_text(plan: ClientPlan | ServerPlan, machine: Machine) -> str:
     """Lines of ``name: value`` for a person, with a final newline."""
     rows = _client_rows(plan, machine) if isinstance(plan, ClientPlan) else _server_rows(plan, machine)
-    processes = _plural(plan.process_count(machine.cores), "process")
+    processes = budget.plural(plan.process_count(machine.cores), "process")
     rows += [
         ("mode", f"{plan.mode}: {_does(plan)}"),
         ("loops", f"{plan.threads} in {processes}, engine {plan.engine}{_loops(plan)}"),
@@ -82,10 +82,7 @@ def _client_rows(plan: ClientPlan, machine: Machine) -> list[tuple[str, str]]:
         f"{plan.connections} open, {_share(plan.connections, plan.threads)}; "
         f"at most {plan.pending} connecting, {_share(plan.pending, plan.threads)}"
     )
-    tuples = (
-        f"{_plural(have.sources, 'address')} x {_plural(have.local_ports, 'local port')} x "
-        f"{_plural(have.server_ports, 'server port')} = {have.four_tuples}"
-    )
+    tuples = f"{budget.counted_text(have)} = {have.four_tuples}"
     repeat = f"after {budget.about(have.repeat_ns)} at {budget.rate_text(have)}"
     rows = [
         ("client of", plan.target),
@@ -146,10 +143,6 @@ def _loops(plan: Plan) -> str:
     text = f", on processors {_few([str(n) for n in plan.affinity])}" if plan.affinity else ""
     text += ", on processors without network interrupts" if plan.affinity_nonrss else ""
     return text + (", looking for events all the time" if plan.busy_poll else "")
-
-
-def _plural(n: int, noun: str) -> str:
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}{'es' if noun.endswith('s') else 's'}"
 
 
 def _server_range(plan: Plan) -> str:

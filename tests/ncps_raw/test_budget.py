@@ -122,7 +122,7 @@ def test_a_forecast_holds_in_a_machine_where_ports_wait(tuples: int, rate: Fract
                 "keeps each for 60 s, and at 100/s they run out after 0.5 s"
             ),
             (
-                "local ports: 1 x 50 local ports x 1 server ports run out after 0.5 s at 100/s, unless the server "
+                "local ports: 1 address x 50 local ports x 1 server port run out after 0.5 s at 100/s, unless the server "
                 "answers FIN with RST, as ncps server and NCPS do; use more --ports, --local-ports or --bind addresses"
             ),
         ),
@@ -145,7 +145,7 @@ def test_a_forecast_holds_in_a_machine_where_ports_wait(tuples: int, rate: Fract
             {"connections": 51},
             "at most 50 of 51 connections can be open at once; use more --ports, --local-ports or --bind addresses",
             (
-                "local ports: 1 x 50 local ports x 1 server ports = 50 four-tuples: at most 50 of 51 connections can "
+                "local ports: 1 address x 50 local ports x 1 server port = 50 four-tuples: at most 50 of 51 connections can "
                 "be open at once; use more --ports, --local-ports or --bind addresses"
             ),
         ),
@@ -159,7 +159,9 @@ def test_what_a_person_is_told(fields: dict[str, Any], said: str, warned: str | 
 
 def test_ports_of_the_plan_that_may_run_out_are_worth_a_warning_without_a_rate() -> None:
     plan = client(threads=1, ports=1, connections=10, local_port=2000, local_ports=10)
-    assert (warning(plan, budget(plan, MACHINE)) or "").startswith("local ports: 1 x 10 local ports x 1 server ports")
+    assert (warning(plan, budget(plan, MACHINE)) or "").startswith(
+        "local ports: 1 address x 10 local ports x 1 server port"
+    )
 
 
 def test_a_rate_that_so_many_connections_cannot_make() -> None:

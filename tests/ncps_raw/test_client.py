@@ -3,12 +3,14 @@
 import errno
 import socket
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 from ncps_capture.errors import EnvironmentFault, UsageError
 
 from ncps_raw import client, limits, net
 from ncps_raw.board import Failure
+from ncps_raw.budget import Machine
 from ncps_raw.client import prepare
 from ncps_raw.conversation import CLIENT_MODES
 from ncps_raw.engine.base import ClientSetup
@@ -65,12 +67,30 @@ def test_the_rest_of_the_plan_reaches_every_process() -> None:
 
 def test_a_name_is_shown_with_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
     target = net.Target(socket.AF_INET, ("127.0.0.1", 0), "host is 127.0.0.1 (also ::1)")
-    monkeypatch.setattr(net, "resolve", lambda name, bind: target)
+    monkeypatch.setattr(net, "resolve", lambda name, bind, port: target)
     _, load = prepare(replace(PLAN, target="host"))
     assert load.target == "host (127.0.0.1)"
     assert load.remarks == ("host is 127.0.0.1 (also ::1)",)
+    took = replace(target, note=None, resolved_ns=1_234_567)
+    monkeypatch.setattr(net, "resolve", lambda name, bind, port: took)
+    assert prepare(replace(PLAN, target="host"))[1].remarks == ("host was resolved in 1.23 ms, before the run",)
+    monkeypatch.undo()
     _, load = prepare(PLAN)
     assert load.target == "127.0.0.1"
+    assert prepare(replace(PLAN, target=f"fe80::1%{net.loopback_name()}"))[1].target == f"fe80::1%{net.loopback_name()}"
+
+
+def test_ports_that_may_run_out_are_foreseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = Machine(2, (30_000, 30_049), reserved_ports=0, soft_files=None, hard_files=None)
+    monkeypatch.setattr(client, "machine_for", lambda plan: few)
+    plan = replace(PLAN, threads=1, ports=1, processes=1, connections=40, pending=40, rate=Fraction(100))
+    (remark,) = prepare(plan)[1].remarks
+    assert remark.startswith(
+        "local ports: 1 address x 50 local ports x 1 server port run out after 0.5 s at 100/s, unless"
+    )
+    (remark,) = prepare(replace(plan, hold_ns=10 * SECOND, close="rst"))[1].remarks
+    assert remark.startswith("100 connects a second that live for 10 s need 1000 connections, not 40")
+    assert prepare(replace(plan, close="rst"))[1].remarks == ()
 
 
 def test_a_source_address_of_another_machine_prevents_the_start() -> None:
