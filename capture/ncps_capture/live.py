@@ -138,12 +138,23 @@ def open_live(spec: CaptureSpec) -> LiveSource:
             raise CaptureUnavailable(_why_not(spec.interface, status))
         link_type = int(handle.datalink())
         note = _spare_outgoing(handle) if spec.loopback else None
-        filter_text = bpf_text(link_type, spec.server_ports, spec.level, tagged=not spec.loopback)
-        handle.setfilter(filter_text)
+        filter_text = spec.own_filter
+        if filter_text is None:
+            filter_text = bpf_text(link_type, spec.server_ports, spec.level, tagged=not spec.loopback)
+        _set_filter(handle, filter_text, spec.interface)
         handle.setnonblock(1)
     except pcapy.PcapError as error:
         raise CaptureUnavailable(_in_words(spec.interface, str(error))) from error
     return LiveSource(handle, spec.interface, link_type, filter_text, note)
+
+
+def _set_filter(handle: Any, text: str, interface: str) -> None:
+    try:
+        handle.setfilter(text)
+    except Exception as error:  # pcapy.PcapError cannot be named without importing pcapy
+        raise CaptureUnavailable(
+            f"cannot capture on {interface}: the filter {text!r} is not accepted: {' '.join(str(error).split())}"
+        ) from error
 
 
 def find_devices() -> list[str]:

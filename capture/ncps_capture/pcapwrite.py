@@ -22,7 +22,7 @@ from ncps_capture.segments import Batch
 _RECORD_HEADER: Final = 16
 _MICROSECONDS: Final = 0xA1B2C3D4
 _NANOSECONDS: Final = 0xA1B23C4D
-_LINKTYPE_OF_DLT: Final = {12: 101, 14: 101}
+LINKTYPE_OF_DLT: Final = {12: 101, 14: 101}
 """What libpcap calls raw IP differs between systems; a file says 101 on all of them."""
 
 
@@ -38,7 +38,7 @@ class PcapWriter:
         self.packets = 0
         self._snaplen = snaplen
         self._unit_ns = 1 if nanoseconds else 1000
-        network = _LINKTYPE_OF_DLT.get(link_type, link_type)
+        network = LINKTYPE_OF_DLT.get(link_type, link_type)
         magic = _NANOSECONDS if nanoseconds else _MICROSECONDS
         try:
             self._file = self.path.open("wb", buffering=0)
@@ -63,16 +63,16 @@ class PcapWriter:
         ends = np.cumsum(batch.caplens + _RECORD_HEADER)
         starts = ends - batch.caplens - _RECORD_HEADER
         out = np.empty(int(ends[-1]), np.uint8)
-        _windows(out, _RECORD_HEADER)[starts] = heads.view(f"V{_RECORD_HEADER}")[:, 0]
+        windows(out, _RECORD_HEADER)[starts] = heads.view(f"V{_RECORD_HEADER}")[:, 0]
         for caplen in np.unique(batch.caplens[batch.caplens > 0]):
             same = np.flatnonzero(batch.caplens == caplen)
-            frames = _windows(batch.data, caplen)[batch.offsets[same]]
-            _windows(out, caplen)[starts[same] + _RECORD_HEADER] = frames
+            frames = windows(batch.data, caplen)[batch.offsets[same]]
+            windows(out, caplen)[starts[same] + _RECORD_HEADER] = frames
         self._write(out.data)
         self.packets += len(heads)
 
-    def close(self) -> None:
-        """Close the file; closing twice is allowed."""
+    def close(self, dropped: int | None = None) -> None:
+        """Close the file; closing twice is allowed. This format has no place for ``dropped``."""
         self._file.close()
 
     def __enter__(self) -> Self:
@@ -113,6 +113,6 @@ def original_lengths(batch: Batch, snaplen: int) -> npt.NDArray[np.int64]:
     return lengths
 
 
-def _windows(data: npt.NDArray[np.uint8], width: int) -> npt.NDArray[np.void]:
+def windows(data: npt.NDArray[np.uint8], width: int) -> npt.NDArray[np.void]:
     """Element i is the ``width`` bytes from byte i of ``data``, as one opaque value: a third of the cost of rows."""
     return np.ndarray((len(data) - width + 1,), np.dtype((np.void, width)), buffer=data.data, strides=(1,))

@@ -34,7 +34,8 @@ import numpy.ma  # noqa: F401
 from ncps_capture.decode import decode
 from ncps_capture.errors import CaptureUnavailable, FileFault, NcpsError
 from ncps_capture.handshake import HandshakeTable, books_of
-from ncps_capture.live import HAND_OVER_MS, link_type_name, open_live
+from ncps_capture.live import HAND_OVER_MS, LiveSource, link_type_name, open_live
+from ncps_capture.pcapngwrite import PcapngWriter
 from ncps_capture.pcapwrite import PcapWriter
 from ncps_capture.privileges import give_up_rights, hand_over, heir
 from ncps_capture.segments import HANDSHAKE, UNKNOWN, WIRE_FIELDS, Batch, Books, CaptureSpec, Handshakes
@@ -279,11 +280,11 @@ class _Capturing:
         self._counters = counters
         self._spool = SpoolWriter(_spool_path(spec, os.getpid()), HANDSHAKE)
         identity = heir(os.environ)
-        self._writer: PcapWriter | None = None
+        self._writer: PcapWriter | PcapngWriter | None = None
         self._write_problem: str | None = None
         if spec.write_path is not None:
             new = not os.path.lexists(spec.write_path)
-            self._writer = PcapWriter(spec.write_path, self.source.link_type, spec.snaplen)
+            self._writer = _writer(spec, spec.write_path, self.source)
             if new and identity is not None and identity.person:
                 hand_over(spec.write_path, identity)
         self.standing = give_up_rights(identity)
@@ -300,12 +301,12 @@ class _Capturing:
             if batch is None:
                 break
             self._save(batch)
-            segments, books = decode(batch, self._acks)
+            segments, books = decode(batch, self._acks, self._spec.tunnels)
             self._books += books
             self._table.add(segments)
             if self._first_t_ns == UNKNOWN:
                 self._first_t_ns = int(batch.t_ns[0])
-            self._last_t_ns = int(batch.t_ns[-1])
+            self._last_t_ns = max(self._last_t_ns, int(batch.t_ns.max()))
         else:
             horizon_ns = min(horizon_ns, self._last_t_ns)
         self._keep(self._table.settle(horizon_ns))
@@ -319,7 +320,7 @@ class _Capturing:
         dropped = self.source.dropped()
         self.source.close()
         self._spool.close()
-        self._save(None)
+        self._save(None, dropped)
         return CaptureResult(
             interface=self._spec.interface,
             link_type=link_type_name(self.source.link_type),
@@ -335,13 +336,13 @@ class _Capturing:
             write_problem=self._write_problem,
         )
 
-    def _save(self, batch: Batch | None) -> None:
+    def _save(self, batch: Batch | None, dropped: int | None = None) -> None:
         """Append to the file of packets, or end it (None). A full disk ends the file, never the measurement."""
         if self._writer is None:
             return
         try:
             if batch is None:
-                self._writer.close()
+                self._writer.close(dropped)
             else:
                 self._writer.write(batch)
         except FileFault as fault:
@@ -455,6 +456,14 @@ def _reap(process: BaseProcess, pipe: Connection) -> None:
     process.join()
     process.close()
     pipe.close()
+
+
+def _writer(spec: CaptureSpec, path: str, source: LiveSource) -> PcapWriter | PcapngWriter:
+    if spec.write_format == "pcapng":
+        return PcapngWriter(
+            path, source.link_type, spec.snaplen, interface=spec.interface, filter_text=source.filter_text
+        )
+    return PcapWriter(path, source.link_type, spec.snaplen)
 
 
 def _spool_path(spec: CaptureSpec, pid: int | None) -> str:

@@ -280,7 +280,10 @@ class CaptureSpec:
     snaplen: int = 160
     buffer_bytes: int = 64 << 20
     spool_dir: str = ""  # folder for handshake rows
-    write_path: str | None = None  # also save the packets, as pcap
+    write_path: str | None = None  # also save the packets
+    write_format: str = "pcap"  # or "pcapng"
+    own_filter: str | None = None  # BPF text instead of the one that ports and level make
+    tunnels: bool = False  # look for TCP inside tunnels
     dup_window_ns: int = 5_000_000
 
 
