@@ -102,6 +102,12 @@ def _run(args: list[str]) -> int:
         return _run_demo(values)
     if command == "report":
         return _run_report(values)
+    if command == "analyze":
+        from ncps_raw.analyze import run_analyze
+
+        return run_analyze(values["FILE"], values, _command_line(args))
+    if command == "capture":
+        return _run_capture(values, _command_line(args))
     if command in ("send", "recv"):
         return _run_link(command, values)
     plan = _plan(command, values, _command_line(args))
@@ -156,9 +162,17 @@ def _run_report(values: dict[str, Any]) -> int:
     format_ = values["--format"] or "text"
     if format_ not in FORMATS:
         raise UsageError(f"--format must be {' or '.join(FORMATS)}, not {format_}")
-    return run_report(
-        values["RUN"], format_=format_, output=values["--output"], pcap=values["--pcap"], quiet=values["--quiet"]
-    )
+    pcap = () if values["--pcap"] is None else (values["--pcap"],)
+    return run_report(values["RUN"], format_=format_, output=values["--output"], pcap=pcap, quiet=values["--quiet"])
+
+
+def _run_capture(values: dict[str, Any], command_line: str) -> int:
+    def run(interrupts: Interrupts) -> int:
+        from ncps_raw.capture_command import run_capture
+
+        return run_capture(values, command_line, interrupts)
+
+    return _interruptible(run)
 
 
 def _start(plan: ClientPlan | ServerPlan) -> int:
@@ -250,7 +264,8 @@ def _read(command: str, args: Sequence[str]) -> dict[str, Any] | None:
     wanted = usage.POSITIONALS[command]
     if len(words) < sum(not word.startswith("[") for word in wanted):
         raise UsageError(f"{wanted[len(words)]} is missing: ncps {command} {' '.join(wanted)} [options]")
-    odd = next((w for w in words if w.startswith("-")), None) or next(iter(words[len(wanted) :]), None)
+    most = len(words) if any(word.endswith("...") for word in wanted) else len(wanted)
+    odd = next((w for w in words if w.startswith("-") and w != "-"), None) or next(iter(words[most:]), None)
     if odd is not None:
         raise UsageError(f"unexpected argument {odd!r}; see ncps {command} --help")
     try:

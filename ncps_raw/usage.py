@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from ncps_raw.usage_analyze import ANALYZE, CAPTURE
 from ncps_raw.usage_link import RECV, SEND
 
 TOP: Final = """\
@@ -166,8 +167,8 @@ Usage:
   ncps report RUN [options]
 
 Options:
-  --pcap FILE              handshakes from this capture, by its own clock, instead of those the run captured;
-                           classic pcap, as tcpdump writes it (pcapng: editcap -F pcap IN OUT)
+  --pcap FILE              handshakes from this capture, by its own clock, instead of those the run captured:
+                           pcap or pcapng, compressed or not
   --format NAME            text, ncps, json or jsonl, default text
   -o, --output FILE        results go there instead of standard output
   -q, --quiet              no rows and no remarks: only the report, warnings and errors
@@ -222,12 +223,23 @@ Our options are understood beside them: see ncps client --help and ncps server -
 Exit codes: 0 done, 255 command line, 3 this machine.
 """
 
-COMMANDS: Final = {"server": SERVER, "client": CLIENT, "recv": RECV, "send": SEND, "demo": DEMO, "report": REPORT}
+COMMANDS: Final = {
+    "server": SERVER,
+    "client": CLIENT,
+    "recv": RECV,
+    "send": SEND,
+    "demo": DEMO,
+    "capture": CAPTURE,
+    "analyze": ANALYZE,
+    "report": REPORT,
+}
 POSITIONALS: Final = {
     "server": (),
     "client": ("HOST",),
     "recv": ("[HOST]",),
     "send": ("[HOST]",),
     "demo": (),
+    "capture": (),
+    "analyze": ("FILE...",),
     "report": ("RUN",),
 }

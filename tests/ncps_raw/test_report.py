@@ -260,7 +260,7 @@ def test_a_cut_capture_is_used_up_to_the_cut_and_said(tmp_path: Path) -> None:
         writer.write(frames(b"\x00" * 60, b"\x00" * 60))
     pcap.write_bytes(pcap.read_bytes()[:-5])
     said: list[str] = []
-    wire = read_capture(str(pcap), str(tmp_path), said.append)
+    wire = read_capture((str(pcap),), str(tmp_path), said.append)
     assert (wire.packets, wire.dropped, wire.level, wire.file) == (1, None, "base", str(pcap))
     assert said == [f"{pcap}: cut inside record 2 at byte 100; not used"]
 
@@ -273,4 +273,4 @@ def test_what_a_capture_admitted_is_judged_by_what_is_in_it(flags: tuple[int, ..
         for flag in flags:
             batch = frames(ip + struct.pack(">HHIIBBHHH", 1000, 80, 5, 6, 0x50, flag, 1024, 0, 0))
             writer.write(Batch(**{**vars(batch), "link_type": 101}))
-    assert read_capture(str(pcap), str(tmp_path), lambda text: None).level == level
+    assert read_capture((str(pcap),), str(tmp_path), lambda text: None).level == level

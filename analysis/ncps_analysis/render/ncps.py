@@ -7,9 +7,10 @@ its own. These columns have no form for "unknown", so there it is 0, and ``###SO
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from ncps_analysis.model import Distribution, RunReport
+from ncps_analysis.model import Distribution, Milestone, RunReport
 from ncps_analysis.records import Interval
 
 NO_CONNECTIONS: Final = "!!!NO CONNECTIONS WERE ESTABLISHED!!!"
@@ -102,16 +103,29 @@ def report(report: RunReport) -> str:
 
 def _connections(report: RunReport) -> list[str]:
     first = report.in_time
-    n, figures = first.connections, _figures(first.syn_rtt_us)
-    share, each = first.retrans_share_percent or 0.0, first.retrans_per_connection or 0.0
+    return connections(
+        first.connections,
+        first.syn_rtt_us,
+        report.milestones,
+        first.retrans_share_percent,
+        first.retrans_per_connection,
+    )
+
+
+def connections(
+    n: int, syn_rtt_us: Distribution, milestones: Sequence[Milestone], share: float | None, each: float | None
+) -> list[str]:
+    """NCPS's lines about ``n`` connections, from "Time to Nth" to ``###REXMIT``; ``milestones`` must not be empty."""
+    figures = _figures(syn_rtt_us)
+    share, each = share or 0.0, each or 0.0
     return [
         f"=== Time (ms) to Nth connection establishment for first {n} connections:",
         f"=== {'N':>7} {'T(ms)':>7} {'CPS':>7}",
-        *(f"=== {m.n:>7} {m.t_ms:>7} {m.cps:>7}" for m in report.milestones),
+        *(f"=== {m.n:>7} {m.t_ms:>7} {m.cps:>7}" for m in milestones),
         "",
-        f"###ENDCPS {report.milestones[-1].cps}",
+        f"###ENDCPS {milestones[-1].cps}",
         "",
-        "###CPS," + ",".join(f"{m.n}:{m.t_ms}" for m in report.milestones),
+        "###CPS," + ",".join(f"{m.n}:{m.t_ms}" for m in milestones),
         "",
         f"=== SYN RTT (us) stats for first {n} connections:",
         "=== " + " ".join(f"{name:>8}" for name in _TABLE),
@@ -119,7 +133,7 @@ def _connections(report: RunReport) -> list[str]:
         "",
         "###SYNRTT,"
         + ",".join(f"{key}:{value}" for key, value in zip(_KEYS, figures, strict=True))
-        + f",max:{first.syn_rtt_us.max or 0}",
+        + f",max:{syn_rtt_us.max or 0}",
         "",
         f"=== Percentage of connections with retransmits in the first {n} connections: {share:.4f}%",
         f"=== Average retransmit count per connection (excluding 0-retransmit cases): {each:.4f}",
@@ -177,9 +191,7 @@ def _new(report: RunReport) -> list[str]:
         ("SYNACKTOACK", report.synack_to_ack_us),
     ):
         if distribution.n:
-            names = ("n", "min", *_KEYS, "max")
-            values = (distribution.n, distribution.min, *_figures(distribution), distribution.max)
-            lines.append(_line(prefix, dict(zip(names, values, strict=True))))
+            lines.append(times_line(prefix, distribution))
     if report.errors:
         lines.append(_line("ERROR", {error.name: error.count for error in report.errors}))
     if report.interrupted is not None:
@@ -189,6 +201,18 @@ def _new(report: RunReport) -> list[str]:
         lines.append(f"###NOCAPTURE,{_one_line(report.capture_problem)}")
     lines += [f"###NOTE,{_one_line(note)}" for note in report.notes]
     return [line for line in lines if "," in line]  # a line without a fact says nothing
+
+
+def times_line(prefix: str, distribution: Distribution) -> str:
+    """All figures of a distribution under a prefix of ours."""
+    names = ("n", "min", *_KEYS, "max")
+    values = (distribution.n, distribution.min, *_figures(distribution), distribution.max)
+    return _line(prefix, dict(zip(names, values, strict=True)))
+
+
+def facts_line(prefix: str, facts: dict[str, object]) -> str:
+    """A line under a prefix of ours; unknown facts are left out."""
+    return _line(prefix, facts)
 
 
 def _figures(distribution: Distribution) -> list[int]:

@@ -1,0 +1,286 @@
+"""View: a captured report for a person, in 80 columns of plain text; and as JSON.
+
+It must not know where the text goes, nor work out figures. The one idea is that of ``text.py``: first what speaks
+against believing the figures, then what was captured, what became of the attempts, what was repeated, how long it took.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from ncps_analysis.captured import CLIENT_TO_SERVER, CapturedReport, Group
+
+WIDTH: Final = 80
+_LABEL: Final = 14
+_UNKNOWN: Final = "-"
+_ROWS: Final = (
+    ("minimum", "min"),
+    ("25 %", "p25"),
+    ("median", "p50"),
+    ("mean", "mean"),
+    ("75 %", "p75"),
+    ("90 %", "p90"),
+    ("95 %", "p95"),
+    ("99 %", "p99"),
+    ("99.9 %", "p99_9"),
+    ("99.99 %", "p99_99"),
+    ("maximum", "max"),
+)
+_MS_FROM_US: Final = 10_000
+"""From this smallest median on the table is in ms, with three decimals: the same digits, easier to read."""
+_PLACES: Final = {"client": "at the client", "server": "at the server", "middle": "from somewhere between the two"}
+_MOST_GROUPS: Final = 20
+"""Groups a person is shown; machine formats have them all."""
+_MOST_SOURCES: Final = 8
+_CONTROLS: Final = dict.fromkeys((*range(32), *range(127, 160)), "?")
+
+
+def as_json(report: CapturedReport) -> dict[str, Any]:
+    """All fields as what ``json.loads`` would give back."""
+    facts: dict[str, Any] = json.loads(json.dumps(asdict(report), allow_nan=False))
+    return facts
+
+
+def dumps(report: CapturedReport) -> str:
+    """The report as one JSON object over several lines, without a last end of line."""
+    return json.dumps(asdict(report), indent=2, allow_nan=False)
+
+
+def dumps_line(report: CapturedReport) -> str:
+    """The report as one line, its ``type`` first."""
+    return json.dumps({"type": "report", **asdict(report)}, allow_nan=False, separators=(",", ":"))
+
+
+def text(report: CapturedReport) -> str:
+    """The report for a person, without a last end of line."""
+    lines = [f"ncps-raw {report.version}, report of a {report.role}", "=" * WIDTH]
+    lines += (line for problem in report.problems for line in _wrap("PROBLEM", problem))
+    if report.interrupted is not None:
+        lines += _wrap("Interrupted", f"by {report.interrupted}")
+    lines += _sources(report)
+    lines += _packets(report)
+    lines += _states(report)
+    lines += _retransmits(report)
+    lines += _times(report)
+    lines += _groups(report)
+    lines += _outstanding(report)
+    for label, sentences in (("Warning", report.warnings), ("Note", report.notes)):
+        lines += (line for sentence in sentences for line in _wrap(label, sentence))
+    return "\n".join(line.rstrip() for line in lines)
+
+
+# ---- sections ----------------------------------------------------------------------------------------------
+
+
+def _sources(report: CapturedReport) -> Iterator[str]:
+    for number, source in enumerate(report.sources[:_MOST_SOURCES]):
+        types = ", ".join(source.link_types) or "no packets"
+        dropped = "" if source.dropped is None else f", {source.dropped:,} dropped while it was captured"
+        damaged = ", read up to its damage" if source.damaged else ""
+        yield from _wrap(
+            "Captured" if not number else "",
+            f"{source.name} ({types}): {_many(source.packets, 'packet')}{dropped}{damaged}",
+        )
+    if len(report.sources) > _MOST_SOURCES:
+        yield from _wrap("", f"and {len(report.sources) - _MOST_SOURCES:,} more")
+    if report.start_t_ns is not None and report.duration_s is not None:
+        yield from _wrap("Time", f"{_moment(report.start_t_ns)}, {report.duration_s:,.3f} s")
+    if report.filter_text is not None:
+        yield from _wrap("Level", f"{report.level}")
+    if report.filter is not None:
+        yield from _wrap("Filter", f"{report.filter}: {report.attempts:,} of {report.attempts_captured:,} attempts")
+
+
+def _packets(report: CapturedReport) -> Iterator[str]:
+    yield from _wrap(
+        "Packets",
+        f"{report.packets:,}, of which {report.tcp_packets:,} TCP: {_many(report.syn, 'SYN')}, "
+        f"{_many(report.synack, 'SYN-ACK')}",
+    )
+    odd = (
+        (report.duplicates, "copy made by the capture", "copies made by the capture"),
+        (report.synack_only, "SYN-ACK without its SYN", "SYN-ACKs without their SYN"),
+        (report.synack_bad_ack, "SYN-ACK with a wrong acknowledgement", "SYN-ACKs with a wrong acknowledgement"),
+        (report.rst_ignored, "RST that refuses nothing", "RSTs that refuse nothing"),
+        (report.malformed, "malformed", "malformed"),
+        (report.fragments, "later fragment", "later fragments"),
+        (report.too_short, "cut too short", "cut too short"),
+        (report.unsupported_linktype, "of an unsupported link type", "of unsupported link types"),
+    )
+    told = [f"{n:,} {one if n == 1 else many}" for n, one, many in odd if n]
+    if told:
+        yield from _wrap("", ", ".join(told))
+    for identity in report.identities:
+        yield from _wrap("", identity)
+
+
+def _states(report: CapturedReport) -> Iterator[str]:
+    yield ""
+    if not report.attempts:
+        yield from _wrap("Attempts", "none")
+        return
+    unknown = report.one_direction is not None
+    yield f"{'Attempts':<{_LABEL}}{report.attempts:>12,}"
+    rows = (
+        ("answered", report.answered),
+        ("refused", report.refused),
+        ("refused, ICMP", report.icmp_refused),
+        ("unanswered", report.unanswered),
+        ("simultaneous", report.simultaneous),
+    )
+    for name, n in rows:
+        if n:
+            share = _UNKNOWN if unknown else f"{100 * n / report.attempts:.4f} %"
+            yield f"  {name:<{_LABEL - 2}}{n:>12,}{share:>14}"
+    if report.one_direction == CLIENT_TO_SERVER:
+        yield from _wrap("", "answers are not in this capture: unanswered means not seen to be answered")
+    if report.censored:
+        yield from _wrap("", f"{report.censored:,} of the unanswered had less than 3 s until the capture ended")
+
+
+def _retransmits(report: CapturedReport) -> Iterator[str]:
+    if not report.attempts:
+        return
+    yield ""
+    if not report.syn_repeats:
+        yield from _wrap("Retransmits", "no SYN was sent again")
+    else:
+        yield from _wrap("Retransmits", f"{_many(report.syn_retrans, 'SYN')} sent again")
+        if report.retrans_share_percent is not None and report.retrans_per_connection is not None:
+            yield from _wrap(
+                "",
+                f"on {report.retrans_connections:,} of {report.answered:,} answered "
+                f"({report.retrans_share_percent:.4f} %), {report.retrans_per_connection:.4f} each on average",
+            )
+        reasons = (
+            (report.retrans_timeout, "time-out"),
+            (report.retrans_after_synack, "SYN-ACK came but was not taken"),
+            (report.retrans_after_rst, "retry after a RST (not a retransmit)"),
+            (report.retrans_after_challenge, "retry after a challenge ACK (not a retransmit)"),
+        )
+        for n, reason in reasons:
+            if n:
+                yield f"{'':<{_LABEL}}{n:>12,}  {reason}"
+    if report.synack_retrans:
+        yield from _wrap("", f"{_many(report.synack_retrans, 'SYN-ACK')} sent again")
+    if report.synack_isn_changed:
+        yield from _wrap("", f"{_many(report.synack_isn_changed, 'SYN-ACK')} with another number for the same attempt")
+
+
+def _times(report: CapturedReport) -> Iterator[str]:
+    columns = [
+        (what, distribution)
+        for what, distribution in (
+            ("SYN-RTT", report.syn_rtt_us),
+            ("path RTT", report.path_rtt_us),
+            ("SYN-ACK to ACK", report.synack_to_ack_us),
+            ("refused after", report.refuse_latency_us),
+        )
+        if distribution.n
+    ]
+    yield ""
+    if not columns:
+        yield from _wrap("SYN-RTT", "unknown: no answered attempt in the capture")
+        return
+    in_ms = min(d.p50 for _, d in columns if d.p50 is not None) >= _MS_FROM_US
+    yield f"{'Times in ms' if in_ms else 'Times in us':<{_LABEL}}" + "".join(f"{what:>16}" for what, _ in columns)
+    yield "-" * (_LABEL + 16 * len(columns))
+    for name, key in _ROWS:
+        yield f"{name:<{_LABEL}}" + "".join(f"{_time(getattr(d, key), key, in_ms):>16}" for _, d in columns)
+    yield f"{'handshakes':<{_LABEL}}" + "".join(f"{d.n:>16,}" for _, d in columns)
+    yield ""
+    if report.syn_rtt_us.n:
+        yield from _wrap("SYN-RTT", "first SYN to first SYN-ACK, time-outs included")
+        yield from _wrap("path RTT", "SYN-ACK minus the SYN it answers, where that is certain")
+    where = _PLACES.get(report.vantage_suggested or "")
+    if where is not None and report.syn_rtt_us.p50 is not None and report.synack_to_ack_us.p50 is not None:
+        yield from _wrap(
+            "Seen",
+            f"{where}, by the medians: SYN to SYN-ACK {report.syn_rtt_us.p50:,} us, SYN-ACK to ACK "
+            f"{report.synack_to_ack_us.p50:,} us",
+        )
+    if report.rtt_ambiguous:
+        yield from _wrap("ambiguous", f"{report.rtt_ambiguous:,}: several SYNs and no timestamp that tells them apart")
+
+
+def _groups(report: CapturedReport) -> Iterator[str]:
+    if report.by is None:
+        return
+    shown = report.groups if report.by == "minute" else report.groups[:_MOST_GROUPS]
+    width = max([len(report.by) + 3, *(len(group.key) for group in shown)])
+    heads = ("attempts", "answered", "refused", "no answer", "repeats", "RTT p50", "RTT p99")
+    units = ("", "", "", "", "SYN", "us", "us")
+    yield ""
+    yield f"{'By ' + report.by:<{width}}" + "".join(f"{head:>10}" for head in heads)
+    yield f"{'':<{width}}" + "".join(f"{unit:>10}" for unit in units)
+    yield "-" * (width + 10 * len(heads))
+    for group in shown:
+        yield f"{group.key:<{width}}" + "".join(f"{value:>10}" for value in _cells(group))
+    if len(shown) < len(report.groups):
+        yield from _wrap("", f"and {len(report.groups) - len(shown):,} more: --format csv has them all")
+
+
+def _cells(group: Group) -> tuple[str, ...]:
+    refused = group.refused + group.icmp_refused
+    counts = (group.attempts, group.answered, refused, group.unanswered, group.syn_repeats)
+    return (*(f"{n:,}" for n in counts), _count(group.syn_rtt_us.p50), _count(group.syn_rtt_us.p99))
+
+
+def _outstanding(report: CapturedReport) -> Iterator[str]:
+    if report.top_repeats:
+        yield ""
+        yield f"{'Most SYNs sent again':<52}{'repeats':>9}{'attempts':>10}"
+        yield "-" * 71
+        for pair in report.top_repeats:
+            yield f"{f'{pair.src} > {_end(pair.dst, pair.dport)}':<52}{pair.syn_repeats:>9,}{pair.attempts:>10,}"
+    if report.slowest and report.top_repeats:
+        yield ""
+        yield f"{'Slowest handshakes':<52}{'ms':>12}{'SYNs':>6}{'frame':>10}"
+        yield "-" * WIDTH
+        for one in report.slowest:
+            who = f"{_end(one.src, one.sport)} > {_end(one.dst, one.dport)}"
+            yield f"{who:<52}{one.rtt_first_us / 1000:>12,.3f}{one.syn_n:>6,}{one.frame:>10,}"
+
+
+# ---- pieces ------------------------------------------------------------------------------------------------
+
+
+def _wrap(label: str, sentence: str) -> list[str]:
+    return textwrap.wrap(
+        " ".join(sentence.translate(_CONTROLS).split()),
+        WIDTH,
+        initial_indent=f"{label:<{_LABEL}}",
+        subsequent_indent=" " * _LABEL,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _moment(t_ns: int) -> str:
+    whole = datetime.fromtimestamp(t_ns // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return f"{whole}.{t_ns % 1_000_000_000 // 1000:06d} UTC"
+
+
+def _time(figure: float | None, key: str, in_ms: bool) -> str:
+    if figure is None:
+        return _UNKNOWN
+    if in_ms:
+        return f"{figure / 1000:,.3f}"
+    return f"{figure:,.1f}" if key == "mean" else f"{figure:,}  "
+
+
+def _many(n: int, noun: str) -> str:
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+def _count(value: int | None) -> str:
+    return _UNKNOWN if value is None else f"{value:,}"
+
+
+def _end(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

@@ -1,0 +1,122 @@
+"""Handshake rows of a capture of any length, kept until the whole of it was read (edge).
+
+It must not know what is counted of them. The one idea: as long as they are few they stay in memory; from a limit on
+they are cut into parts by the hash of their four-tuple, on disk, so that what belongs together is merged and counted
+part by part and ten million unanswered SYNs need no more memory than a hundred thousand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import numpy as np
+from ncps_capture.merge import merge_rows
+from ncps_capture.rows import join, pick
+from ncps_capture.segments import HANDSHAKE, Handshakes
+from ncps_capture.spool import SpoolWriter, read_spool
+from ncps_capture.tuples import tuples_of_handshakes
+
+MOST_ROWS: Final = 300_000
+"""Rows kept in memory, 57 MB of them."""
+PARTS: Final = 64
+"""Files open at once, well below the usual limit of 1024; of ten million rows a part has 30 MB."""
+
+
+class RowStore:
+    """Takes rows as the handshake table hands them out; gives them back merged, part by part.
+
+    ``folder`` is asked for a folder when it is needed; what is put there is left to whoever made it.
+    """
+
+    def __init__(self, folder: Callable[[], str], most_rows: int = MOST_ROWS, parts: int = PARTS) -> None:
+        self._make_folder = folder
+        self._most, self._parts = most_rows, parts
+        self._held: list[Handshakes] = []
+        self._held_n = 0
+        self._folder: str | None = None
+        self._writers: list[SpoolWriter] = []
+
+    def add(self, rows: Handshakes) -> None:
+        """Keep rows. FileFault if the disk cannot take them."""
+        if not len(rows):
+            return
+        self._held.append(rows)
+        self._held_n += len(rows)
+        if self._held_n >= self._most:
+            self._spill()
+
+    def parts(self) -> Iterator[Handshakes]:
+        """One row an attempt (``merge_rows``), all rows of a four-tuple in one part; may be asked for again."""
+        if not self._writers:
+            yield merge_rows(self._rows())
+            return
+        self._spill()
+        for writer in self._writers:
+            writer.flush()
+            yield merge_rows(np.array(read_spool(writer.path, HANDSHAKE)))
+
+    def in_order(self, parts: Iterator[Handshakes], chunk_rows: int = 65_536) -> Iterator[Handshakes]:
+        """The rows of ``parts``, merged ones, in order of time over all parts, in arrays of at most ``chunk_rows``."""
+        if not self._writers:
+            for rows in parts:
+                yield rows
+            return
+        path = Path(self._temporary(), "ordered.spool")
+        keys = []
+        with SpoolWriter(path, HANDSHAKE) as writer:
+            for rows in parts:
+                writer.append(rows)
+                keys.append(pick_keys(rows))
+        whole = np.concatenate(keys)
+        order = np.lexsort((whole["frame"], whole["source"], whole["t_order_ns"]))
+        rows = read_spool(path, HANDSHAKE)
+        for start in range(0, len(order), chunk_rows):
+            yield pick(rows, order[start : start + chunk_rows])
+
+    def close(self) -> None:
+        """Close the files."""
+        for writer in self._writers:
+            writer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _rows(self) -> Handshakes:
+        self._held = [join(self._held)] if self._held else [np.zeros(0, HANDSHAKE)]
+        return self._held[0]
+
+    def _temporary(self) -> str:
+        if self._folder is None:
+            self._folder = self._make_folder()
+        return self._folder
+
+    def _spill(self) -> None:
+        if not self._writers:
+            folder = self._temporary()
+            self._writers = [SpoolWriter(Path(folder, f"part-{n:02d}.spool"), HANDSHAKE) for n in range(self._parts)]
+        if not self._held_n:
+            return
+        rows = self._rows()
+        part = tuples_of_handshakes(rows).hashes % np.uint64(self._parts)
+        order = np.argsort(part, kind="stable")
+        rows = pick(rows, order)
+        ends = np.cumsum(np.bincount(part.astype(np.int64), minlength=self._parts))
+        for writer, mine in zip(self._writers, np.split(rows, ends[:-1]), strict=True):
+            writer.append(mine)
+        self._held, self._held_n = [], 0
+
+
+def pick_keys(rows: Handshakes) -> Handshakes:
+    """What puts rows in order: ``t_order_ns``, ``source`` and ``frame``, as a small array of their own."""
+    out = np.empty(len(rows), [("t_order_ns", "<i8"), ("frame", "<i8"), ("source", "<u2")])
+    for name in out.dtype.names or ():
+        out[name] = rows[name]
+    return out
