@@ -25,6 +25,8 @@ Commands:
   ncps recv [options]                  take bytes over one connection and say how fast they came
   ncps send HOST [options]             send bytes and say how fast they arrived: dd and netcat in one
   ncps demo                            server, client and capture on this machine
+  ncps capture [options]               capture handshakes here, report them, save their packets
+  ncps analyze FILE... [options]       what became of every handshake in saved captures
   ncps report RUN [options]            the report of a saved run again, or joined with a capture
 
 NCPS's own command lines are understood:

@@ -42,7 +42,7 @@ def test_texts_begin_with_examples_and_fit_the_screen(text: str) -> None:
 
 def test_the_top_lists_every_command() -> None:
     listed = usage.TOP.partition("Commands:")[2]
-    assert re.findall(r"^  ncps ([a-z]+)(?: HOST| RUN)?(?: \[options\])?  ", listed, re.M) == [*usage.COMMANDS]
+    assert re.findall(r"^  ncps ([a-z]+)(?: HOST| RUN| FILE\.\.\.)?(?: \[options\])?  ", listed, re.M) == [*usage.COMMANDS]
 
 
 @pytest.mark.parametrize(
