@@ -123,7 +123,8 @@ def test_a_forecast_holds_in_a_machine_where_ports_wait(tuples: int, rate: Fract
             ),
             (
                 "local ports: 1 address x 50 local ports x 1 server port run out after 0.5 s at 100/s, unless the "
-                "server answers FIN with RST, as ncps server and NCPS do; use more --ports, --local-ports or --bind addresses"
+                "server answers FIN with RST, as ncps server and NCPS do; use more --ports, --local-ports or --bind "
+                "addresses"
             ),
         ),
         (
@@ -145,8 +146,8 @@ def test_a_forecast_holds_in_a_machine_where_ports_wait(tuples: int, rate: Fract
             {"connections": 51},
             "at most 50 of 51 connections can be open at once; use more --ports, --local-ports or --bind addresses",
             (
-                "local ports: 1 address x 50 local ports x 1 server port = 50 four-tuples: at most 50 of 51 connections "
-                "can be open at once; use more --ports, --local-ports or --bind addresses"
+                "local ports: 1 address x 50 local ports x 1 server port = 50 four-tuples: at most 50 of 51 "
+                "connections can be open at once; use more --ports, --local-ports or --bind addresses"
             ),
         ),
     ],

@@ -42,7 +42,9 @@ def test_texts_begin_with_examples_and_fit_the_screen(text: str) -> None:
 
 def test_the_top_lists_every_command() -> None:
     listed = usage.TOP.partition("Commands:")[2]
-    assert re.findall(r"^  ncps ([a-z]+)(?: HOST| RUN| FILE\.\.\.)?(?: \[options\])?  ", listed, re.M) == [*usage.COMMANDS]
+    assert re.findall(r"^  ncps ([a-z]+)(?: HOST| RUN| FILE\.\.\.)?(?: \[options\])?  ", listed, re.M) == [
+        *usage.COMMANDS
+    ]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +79,8 @@ def blocks() -> dict[str, str]:
     root = Path(__file__).parents[2]
     pages = [root / "README.md", *sorted((root / "docs").glob("*.md"))]
     fence = re.compile(r"^```\w*\n(.*?)^```", re.M | re.S)
-    fenced = {page.name: "\n".join(fence.findall(page.read_text(encoding="utf-8"))) for page in pages}
+    # A prompt between them ends what the last command of a part has printed.
+    fenced = {page.name: "\n$ \n".join(fence.findall(page.read_text(encoding="utf-8"))) for page in pages}
     return {"help": "\n".join([usage.TOP, usage.NCPS, *usage.COMMANDS.values()])} | fenced
 
 
