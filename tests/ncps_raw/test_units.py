@@ -198,3 +198,49 @@ def test_too_many_addresses(text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         units.addresses(text, "--bind")
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("0", (0,)),
+        ("0,2,4-7", (0, 2, 4, 5, 6, 7)),
+        (" 3 , 1 ", (3, 1)),
+        ("1,1", (1, 1)),
+        ("5,x,9", (5,)),
+        ("0-1023", tuple(range(1024))),
+    ],
+)
+def test_processors(text: str, numbers: tuple[int, ...]) -> None:
+    assert units.processors(text, "--affinity") == numbers
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "1-", "3-1", "a", "0,,1", "65536", "0-1024", "1.5", "9" * 40])
+def test_what_is_no_list_of_processors(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^--affinity (must be numbers of processors|names more than 1024)"):
+        units.processors(text, "--affinity")
+
+
+@pytest.mark.parametrize(
+    ("text", "n", "first", "last"),
+    [
+        ("10.0.0.0/28", 14, "10.0.0.1", "10.0.0.14"),
+        ("10.0.0.4/31", 2, "10.0.0.4", "10.0.0.5"),
+        ("10.0.0.4/32", 1, "10.0.0.4", "10.0.0.4"),
+        ("10.0.0.0/16", 65_534, "10.0.0.1", "10.0.255.254"),
+        ("10.0.0.0-10.0.255.255", 65_536, "10.0.0.0", "10.0.255.255"),
+        ("2001:db8::1-2001:db8::9", 9, "2001:db8::1", "2001:db8::9"),
+        ("2001:db8::/120", 255, "2001:db8::1", "2001:db8::ff"),
+        ("fe80::1%eth0,fe80::1%eth1,fe80::1%eth0", 2, "fe80::1%eth0", "fe80::1%eth1"),
+        ("10.0.0.1,10.0.0.0/30,10.0.0.2", 2, "10.0.0.1", "10.0.0.2"),
+    ],
+)
+def test_source_addresses_are_as_many_as_meant(text: str, n: int, first: str, last: str) -> None:
+    found = units.addresses(text, "--bind")
+    assert (len(found), len(set(found)), found[0], found[-1]) == (n, n, first, last)
+
+
+@pytest.mark.parametrize("text", ["2001:db8::/64", "10.0.0.0/15", "10.0.0.0-10.1.0.0", "10.0.0.0/16,10.1.0.0/24"])
+def test_source_addresses_are_bounded(text: str) -> None:
+    with pytest.raises(UsageError, match="65536 addresses"):
+        units.addresses(text, "--bind")
