@@ -176,7 +176,8 @@ def limited_by_generator(kept: ScheduleFacts) -> str | None:
     # What was never begun waits for the same as what was begun last.
     held_up = kept.held_up * 2 >= kept.late
     why = (
-        "all connections (-N) or connects (-P) that it may have were in use: allow more of them"
+        "all connections (-N) or connects (-P) that it may have were in use: allow more of them, or, where service "
+        "times are short, use more processes or machines"
         if held_up
         else "starts came late, because this machine was too slow: use more processes or machines"
     )

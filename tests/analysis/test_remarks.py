@@ -10,7 +10,7 @@ from ncps_analysis import remarks
 from ncps_analysis.assemble import summarise
 from ncps_analysis.histogram import Histogram
 from ncps_analysis.model import KERNEL, WIRE
-from ncps_analysis.records import NO_KERNEL_RTT, ClockPairs
+from ncps_analysis.records import NO_KERNEL_RTT, ClockPairs, ScheduleFacts
 from ncps_analysis.tally import Measured, Tally
 from ncps_capture.segments import HANDSHAKE, SYNACK_ONLY, UNANSWERED, UNKNOWN, Books
 
@@ -362,3 +362,33 @@ def test_a_run_that_recorded_nothing_says_so():
     assert said(a_run(record_start_ns=UNKNOWN), Tally(), attempted=0) == [
         "the run ended within the warm-up: nothing was recorded"
     ]
+
+
+# ---- a schedule ----------------------------------------------------------------------------------------------------
+
+
+def kept(**changes) -> ScheduleFacts:
+    usual = ScheduleFacts(per_second=100.0, due=1000, started=1000, late=0, held_up=0, lag_ns=0, lag_max_ns=0)
+    return replace(usual, **changes)
+
+
+@pytest.mark.parametrize("started", [1000, 981, 980])
+def test_a_schedule_that_was_kept_needs_no_word(started):
+    assert remarks.limited_by_generator(kept(started=started, late=900)) is None
+    assert clean(10, schedule=kept(started=started)).report().notes == ()
+
+
+@pytest.mark.parametrize(
+    ("late", "held_up", "why"), [(900, 0, "this machine was too slow"), (900, 449, "too slow"), (900, 450, "(-N)")]
+)
+def test_a_rate_that_was_missed_is_blamed_on_the_generator_and_on_what(late, held_up, why):
+    schedule = kept(started=979, late=late, held_up=held_up)
+    said = remarks.limited_by_generator(schedule)
+    assert said.startswith("limited by the generator")
+    assert "979 of 1,000 connects due at 100 per second" in said
+    assert why in said
+    assert clean(10, schedule=schedule).report().notes == (said,)
+
+
+def test_a_schedule_of_nothing_is_kept():
+    assert remarks.limited_by_generator(kept(due=0, started=0)) is None

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from made_runs import MONOTONIC, PATHS, S, clean, finish, interval, lossy, never_started, none_established, rows
-from ncps_analysis.records import IO_FAILED, NO_KERNEL_RTT, ClockOffset
+from ncps_analysis.records import IO_FAILED, NO_KERNEL_RTT, ClockOffset, ScheduleFacts
 from ncps_analysis.render import text
 from ncps_capture.segments import UNANSWERED, UNKNOWN, Books
 
@@ -16,6 +16,15 @@ def server(captured: bool):
     records["start_ns"] = records["connected_ns"]
     paths = ((PATHS[0][1], PATHS[0][0]),)
     return finish(records, handshakes if captured else None, role="server", target="port 10001", paths=paths)
+
+
+def scheduled(**changes):
+    records, handshakes = rows(100)
+    records["intended_ns"] = records["start_ns"] - 2_000_000
+    facts = ScheduleFacts(
+        per_second=0.5, due=120, started=100, late=90, held_up=60, lag_ns=200_000_000, lag_max_ns=9 * S
+    )
+    return finish(records, handshakes, schedule=replace(facts, **changes))
 
 
 def nothing_known():
@@ -46,6 +55,8 @@ RUNS = {
     "all sorts": all_sorts().report(),
     "server": server(True).report(),
     "server, kernel": server(False).report(),
+    "scheduled": scheduled().report(),
+    "scheduled, nothing begun": scheduled(started=0, late=0, held_up=0, due=3).report(),
     "warm-up only": clean(10, record_start_ns=MONOTONIC + 20 * S, warmup_s=20.0).report(),
 }
 
@@ -293,3 +304,17 @@ def test_of_a_capture_of_which_nothing_is_taken_no_handshake_is_told():
     assert (made.matched, made.matched_share) == (None, None)
     for contradiction in ("handshake found", "confirm", "its clock"):
         assert contradiction not in shown
+
+
+def test_response_and_service_time_stand_side_by_side_and_are_named():
+    shown = text.report(RUNS["scheduled"])
+    assert "asked for 0.5 connects per second, began 10: 90 starts of 120 late" in " ".join(shown.split())
+    assert "(60 for want of a free connection), 20 never begun" in " ".join(shown.split())
+    assert "behind the schedule: 2,000 us on average, 9,000,000 us at most" in " ".join(shown.split())
+    (head,) = [line for line in shown.split("\n") if line.startswith("Times in")]
+    assert head.split()[-2:] == ["response", "service"]
+    (median,) = [line for line in shown.split("\n") if line.startswith("median")]
+    response, service = (int(word) for word in median.replace(",", "").split()[-2:])
+    assert response - service == 2000
+    assert "connect  " not in shown
+    assert "service" not in text.report(RUNS["clean"])

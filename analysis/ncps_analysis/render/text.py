@@ -217,7 +217,9 @@ def _table(report: RunReport) -> Iterator[str]:
             ("wire", "SYN answer", report.answer_us),
             ("kernel *" if report.kernel_replaced else "kernel", "SYN-RTT", report.syn_rtt_us)
             if report.rtt_source == KERNEL
-            else ("kernel", "tcpi_rtt", report.kernel_rtt_us),
+            else ("kernel", "tcpi_rtt", report.kernel_rtt_us)
+            if not report.response_us.n  # there is room for four columns
+            else None,
             ("application", "response", report.response_us),
             ("application", "service" if report.response_us.n else "connect", report.connect_us),
         )
@@ -256,7 +258,7 @@ def _legend(report: RunReport) -> Iterator[str]:
         yield from _wrap("SYN-RTT", "the kernel's estimate of one round trip, not measured on the wire")
         if report.kernel_replaced:
             yield from _wrap("*", f"{report.kernel_replaced:,} with repeated SYNs, where connect time stands in")
-    elif report.kernel_rtt_us.n:
+    elif report.kernel_rtt_us.n and not report.response_us.n:
         yield from _wrap("tcpi_rtt", "the kernel's estimate of one round trip, blind to lost SYNs")
     if report.response_us.n:
         yield from _wrap("response", "from when the schedule wanted it until the program knew it was established")
