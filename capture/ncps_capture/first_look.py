@@ -111,13 +111,15 @@ def _ask(
     acks: list[Ints] = []
     words: list[Words] = []
     others: list[Ints] = []
-    tests = form.tests if link == _ANY else ((0, *link), *form.tests)
+    tests = _pairs(((0, *link), *form.tests))
     flags_word = form.ack_word + 1
     for low, at, long in _blocks(start, caplens, net - _BEFORE, net + form.header + 14, rows):
-        head = _copy(data, at, 4 * (flags_word + 1), long)
+        rows_of_bytes = _copy(data, at, 4 * (flags_word + 1) + 7 & ~7, long)
+        head = rows_of_bytes.view("<u4").reshape(len(at), -1)
+        pairs = rows_of_bytes.view("<u8").reshape(len(at), -1)
         good = long
-        for word, mask, value in tests:
-            good = good & (head[:, word] & np.uint32(mask) == value)
+        for pair, mask, value in tests:
+            good = good & (pairs[:, pair] & mask == value)
         length = head[:, form.length_word]
         good &= (length & np.uint32(form.high) != 0) | (length & np.uint32(form.low) >= form.enough)
         flags = head[:, flags_word]
@@ -139,6 +141,16 @@ def _ask(
     return Plain(form.version, net, net + form.header, count, seen, ack_rows, ack_words), left
 
 
+def _pairs(tests: tuple[tuple[int, int, int], ...]) -> list[tuple[int, np.uint64, np.uint64]]:
+    """The same tests on two words at a time."""
+    out: dict[int, tuple[int, int]] = {}
+    for word, mask, value in tests:
+        pair, shift = word >> 1, 32 * (word & 1)
+        so_far = out.get(pair, (0, 0))
+        out[pair] = (so_far[0] | mask << shift, so_far[1] | value << shift)
+    return [(pair, np.uint64(mask), np.uint64(value)) for pair, (mask, value) in out.items() if mask]
+
+
 def _blocks(start: Ints, caplens: Ints, skip: int, need: int, rows: Ints | None) -> Iterator[tuple[int, Ints, Bools]]:
     """(number of its first row, where to read, whether the frame reaches to its flags), a block of rows at a time."""
     for low in range(0, len(start) if rows is None else len(rows), _BLOCK):
@@ -146,17 +158,17 @@ def _blocks(start: Ints, caplens: Ints, skip: int, need: int, rows: Ints | None)
         yield low, start[which] + skip, caplens[which] >= need
 
 
-def _copy(data: Bytes, at: Ints, width: int, long: Bools) -> Words:
-    """(n, width / 4) words read at ``at``. A row that would leave the data becomes not ``long``."""
+def _copy(data: Bytes, at: Ints, width: int, long: Bools) -> npt.NDArray[np.void]:
+    """The ``width`` bytes at each ``at``. A row that would leave the data becomes not ``long``."""
     last = len(data) - width
     if len(at) and (int(at.max()) > last or int(at.min()) < 0):
         inside = (at >= 0) & (at <= last)
         long &= inside
         at = np.where(inside, at, 0)
         if last < 0:
-            return np.zeros((len(at), width // 4), np.uint32)
-    rows = np.ndarray((last + 1,), f"V{width}", data, 0, (1,))[at]
-    return rows.view("<u4").reshape(len(at), width // 4)
+            return np.zeros(len(at), f"V{width}")
+    rows: npt.NDArray[np.void] = np.ndarray((last + 1,), f"V{width}", data, 0, (1,))[at]
+    return rows
 
 
 def _join(parts: list[Ints]) -> Ints:
