@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -162,6 +163,22 @@ def test_attempts(name):
         if ours != true
     }
     assert different == DIFFERENCES.get(name, {}).keys()
+
+
+@files
+def test_real_frames_with_changed_bytes_are_survived(name):
+    random = np.random.default_rng(1)
+    for batch in open_capture(Path(os.environ["NCPS_TRUTH_PCAPS"]) / name).batches():
+        for share in (0.005, 0.05, 0.05, 0.3):
+            data = batch.data.copy()
+            where = np.flatnonzero(random.random(len(data)) < share)
+            data[where] = random.integers(0, 256, len(where), np.uint8)
+            table = HandshakeTable(third_ack=True)
+            rows, books = decode(replace(batch, data=data), tunnels=True, acks=AckWatch())
+            table.add(rows)
+            books += books_of(merge_rows(table.finish(int(batch.t_ns.max()))))
+            assert books.problems() == []
+            assert books.packets == len(batch.offsets)
 
 
 def test_the_files_with_differences_are_there():
