@@ -4,9 +4,10 @@ The one idea: one record of figures a direction, and every view (text, JSON, the
 from it. Not known is None. Units are named at each figure: MB and MiB differ by 5 %.
 
 A sender's clock ends with an acknowledgement, which comes one round trip after what it acknowledges was sent. A
-transfer of so many round trips that this is a small part is timed between acknowledgements: from the earliest moment one could
-come, one smallest round trip after the first byte was handed over, to the last. That is how long the bytes took to
-pass; the round trip is shown and can be added again. Shorter transfers are mostly round trip, and stay as they are.
+transfer of so many round trips that one is a small part of it is timed between acknowledgements: from the earliest
+moment one could come, one smallest round trip after the first byte was handed over, to the last. That is how long the
+bytes took to pass; the round trip is shown and can be added again. Shorter transfers are mostly round trip, and stay
+as they are.
 """
 
 from __future__ import annotations

@@ -197,6 +197,7 @@ class Receiver(Pump):
             done = take(sock, min(left, _LARGEST_CHUNK))
             if not done:
                 self.peer_ended = not self.enough
+                tcpinfo.acknowledge_now(sock)  # the peer's clock waits for it
                 break
             self.moved += done
             left -= done

@@ -55,6 +55,13 @@ def read(sock: socket.socket) -> TcpInfo | None:
         return None
 
 
+def acknowledge_now(sock: socket.socket) -> None:
+    """Send an acknowledgement that is held back (up to 40 ms) for company."""
+    if _LINUX:
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+
+
 def unacknowledged(sock: socket.socket) -> int | None:
     """Bytes in the send queue that the peer has not acknowledged, a FIN counted as one; None if that is not told."""
     if not _LINUX:

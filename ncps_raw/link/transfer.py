@@ -125,10 +125,15 @@ class Transfer:
         """Hand over no more; what is on its way is still waited for."""
         if self._enough_ns is None:
             self._enough_ns = time.monotonic_ns()
-        for pump in self.pumps:
-            pump.enough = True
+        for sender in self.senders:
+            sender.enough = True
+        if not self.senders:  # else the peer ends too, once it sees our end
+            self._end_receiving()
+
+    def _end_receiving(self) -> None:
         for receiver in self.receivers:
-            wake(receiver, leave=True)
+            if not receiver.finished and not receiver.enough:
+                wake(receiver, leave=True)
 
     def leave(self, why: str | None) -> None:
         """End now, with the figures as they are."""
@@ -158,8 +163,11 @@ class Transfer:
             self._enough_ns = self._enough_ns or now_ns
         if any(pump.failure is not None for pump in self.pumps):
             self.enough()
+            self._end_receiving()
         if self._enough_ns is None:
             return
+        if now_ns > self._enough_ns + _DRAIN_NS:
+            self._end_receiving()
         for sender in self.senders:
             if now_ns > self._enough_ns + _GRACE_NS and not sender.finished and sender.clock_end == HANDED:
                 wake(sender, leave=now_ns > self._enough_ns + _DRAIN_NS)

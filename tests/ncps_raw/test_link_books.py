@@ -1,0 +1,106 @@
+"""The link check's figures: dd's line against dd itself, units, sums, and figures that travel."""
+
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ncps_raw.link import books
+from ncps_raw.link.books import Figures, Row
+
+PLAIN = Figures(True, 1_500_000_000, 13_208_300_000, 1500, "send", "acknowledged", 1_500_000_000, 13_000_000_000)
+
+
+def test_dd_s_own_line() -> None:
+    expected = "1500000000 bytes (1.5 GB, 1.4 GiB) copied, 13.2083 s, 114 MB/s"
+    assert books.dd_line(1_500_000_000, 13_208_300_000) == expected
+
+
+@pytest.mark.skipif(shutil.which("dd") is None, reason="dd is not installed")
+@pytest.mark.parametrize("count", [0, 1, 999, 1000, 1001, 1023, 1024, 9949, 9951, 99_999, 999_499, 999_500, 1_048_576])
+def test_sizes_are_written_as_dd_writes_them(count: int) -> None:
+    done = subprocess.run(
+        ["dd", "if=/dev/zero", "of=/dev/null", f"bs={max(count, 1)}", f"count={min(count, 1)}"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"LC_ALL": "C"},
+    )
+    line = done.stderr.splitlines()[-1]
+    if "bytes" not in line and "byte " not in line:
+        pytest.skip("this dd is not GNU's")
+    assert books.dd_line(count, 1_000_000_000).partition(" copied")[0] == line.partition(" copied")[0]
+
+
+@given(st.integers(1, 10**18), st.booleans())
+def test_a_size_for_people_is_within_its_rounding(count: int, binary: bool) -> None:
+    number, _, unit = books.human(count, binary).partition(" ")
+    base = 1024 if binary else 1000
+    power = " kMGTPE".index(unit[:1].replace("K", "k") or " ")
+    assert float(number) * base**power == pytest.approx(count, rel=0.051)
+
+
+def test_units_are_named() -> None:
+    assert books.rates(125_000_000) == "1 Gbit/s = 125 MB/s (10^6 bytes) = 119.2 MiB/s (2^20 bytes)"
+    assert books.rates(None) == "rate unknown"
+
+
+@pytest.mark.parametrize(("count", "text"), [(3000, "2+0"), (3001, "2+1"), (1, "0+1"), (0, "0+0")])
+def test_blocks(count: int, text: str) -> None:
+    assert books.blocks(count, 1500) == text
+
+
+def test_the_round_trip_of_the_last_acknowledgement_is_taken_off_where_it_is_a_small_part() -> None:
+    assert books.between_acknowledgements(1_020_000_000, 20_000) == (1_000_000_000, 20_000_000)
+    assert books.between_acknowledgements(199_000_000, 20_000) == (199_000_000, None)
+    assert books.between_acknowledgements(5, None) == (5, None)
+
+
+def test_no_time_and_no_bytes_give_no_rate() -> None:
+    assert Figures(True, 0, 10, 1500, "", "").bytes_per_s is None
+    assert Figures(True, 10, 0, 1500, "", "").bytes_per_s is None
+    assert Figures(True, None, None, 1500, "", "").bytes_per_s is None
+    assert "unknown B/s" in books.dd_line(5, None)
+
+
+def test_handed_over_stands_apart_and_is_not_called_the_speed() -> None:
+    text = "\n".join(books.text(PLAIN))
+    assert "handed to the kernel: 1500000000 bytes in 13 s (not the speed)" in text
+    plain = books.plain(PLAIN)
+    assert plain["bytes_per_s"] == pytest.approx(plain["bytes"] / plain["seconds"])
+    assert plain["sender_handed_over_s"] == 13.0
+
+
+def test_streams_are_added() -> None:
+    one = Figures(True, 10, 5, 1500, "w", "acknowledged", 10, 4, retransmits=1, srtt_us=7, cwnd=10)
+    two = Figures(True, 20, 9, 1500, "w", "acknowledged", 20, 8, retransmits=2, srtt_us=5, cwnd=10)
+    both = books.added([one, two])
+    assert (both.bytes, both.elapsed_ns, both.handed_ns, both.retransmits, both.srtt_us, both.cwnd, both.streams) == (
+        30, 9, 8, 3, 7, 20, 2,
+    )  # fmt: skip
+    assert books.added([one, Figures(True, None, 9, 1500, "w", "handed over")]).bytes is None
+
+
+def test_figures_travel() -> None:
+    assert books.from_wire(json.loads(json.dumps(books.to_wire(PLAIN)))) == PLAIN
+
+
+@pytest.mark.parametrize("change", [{"bytes": -1}, {"bytes": "5"}, {"elapsed_ns": 1.5}, {"block": 0}, {"way": None}])
+def test_figures_that_are_none(change: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="no figures"):
+        books.from_wire(books.to_wire(PLAIN) | change)
+    with pytest.raises(ValueError, match="no figures"):
+        books.from_wire({})
+
+
+def test_a_row_stands_under_its_header() -> None:
+    row = Row(0, 500_000_000, 50_000_000, None, 3, 250, 40, 1)
+    text = books.row_text(row)
+    assert len(text) == len(books.ROW_HEADER)
+    assert re.split(r"\s{2,}", text.strip()) == ["0.00-0.50", "100.0", "-", "0.800", "1", "3", "250", "40"]
+    assert books.row_plain(row)["sent_bytes_per_s"] == 100_000_000
+    assert books.row_plain(row)["received_bytes_per_s"] is None

@@ -1,0 +1,44 @@
+"""A link check's report as text and JSON."""
+
+import json
+from dataclasses import replace
+
+from ncps_raw.link import views
+from ncps_raw.link.books import Figures
+from ncps_raw.link.explain import Explanation, Speed
+from ncps_raw.link.views import Report
+
+SENT = Figures(True, 3_000_000, 2_000_000_000, 1500, "sendfile", "acknowledged", 3_000_000, 100_000_000)
+READ = Figures(False, 3_000_000, 1_900_000_000, 1500, "splice", "read", fsync_ns=500_000_000)
+REPORT = Report("send", "h:1", SENT, None, (None, READ), None, (), None, 0.3, 0, 0)
+
+
+def test_keys_that_scripts_rely_on() -> None:
+    plain = json.loads(views.dumps(REPORT))
+    assert (plain["bytes"], plain["seconds"], plain["bytes_per_s"]) == (3_000_000, 2.0, 1_500_000.0)
+    assert plain["sender_handed_over_s"] == plain["sent"]["sender_handed_over_s"] == 0.1
+    assert plain["far"]["received"]["fsync_s"] == 0.5
+    assert plain["cpu_s_per_gb"] == 100.0
+    assert (plain["received"], plain["interrupted"], plain["problems"], plain["exit_code"]) == (None, None, [], 0)
+
+
+def test_of_recv_the_sender_s_time_comes_from_the_far_end() -> None:
+    plain = views.plain(replace(REPORT, command="recv", sent=None, received=READ, far=(SENT, None)))
+    assert (plain["seconds"], plain["sender_handed_over_s"]) == (1.9, 0.1)
+    assert (
+        views.plain(replace(REPORT, command="recv", sent=None, received=READ, far=None))["sender_handed_over_s"] is None
+    )
+
+
+def test_text_holds_everything_once() -> None:
+    explanation = Explanation(Speed(1e6), Speed(2e6), Speed(3e6), Speed(1e6))
+    text = views.text(replace(REPORT, explanation=explanation, problems=("p",), ended_by="SIGINT", warmup_ns=10**9))
+    for part in (
+        "at the other end:",
+        "is the bottleneck",
+        "Problem: p",
+        "interrupted by SIGINT",
+        "without the first 1 s",
+    ):
+        assert text.count(part) == 1
+    assert "0.5 s of it for fsync" in text
