@@ -96,9 +96,11 @@ def decode(
 
     Rows: TCP with SYN or RST set, and ICMP errors that quote TCP; with ``want_acks`` every other TCP segment with ACK
     too, with ``acks`` those of them that matter to a handshake; with both all, and ``acks`` learns from them what it
-    need not wait for. With ``tunnels`` the innermost TCP counts. Options are read where SYN is set. Books: ``packets``, ``tcp_packets``, ``syn``, ``synack``, the SYNs that
-    make no row, ``malformed``, ``fragments``, ``too_short``, ``unsupported_linktype``. A SYN whose flags were not
-    captured cannot be seen to be one, so ``syn_fragment`` and ``syn_too_short`` stay 0 here. Never raises on bytes.
+    need not wait for. With ``tunnels`` the innermost TCP counts. Options are read where SYN is set.
+
+    Books: ``packets``, ``tcp_packets``, ``syn``, ``synack``, the SYNs that make no row, ``malformed``, ``fragments``,
+    ``too_short``, ``unsupported_linktype``. A SYN whose flags were not captured cannot be seen to be one, so
+    ``syn_fragment`` and ``syn_too_short`` stay 0 here. Never raises on bytes.
     """
     usual = read_usual(batch) if acks is None else None
     if usual is not None:
@@ -298,7 +300,7 @@ class _Reader:
         batch = self.batch
         out = np.zeros(len(frames), SEGMENT)
         out["t_ns"] = batch.t_ns[frames]
-        out["frame"] = frames + batch.first_frame
+        out["frame"] = frames + batch.first_frame if batch.frames is None else batch.frames[frames]
         out["source"] = batch.source
         out["vlan"] = vlan
         out["tunnel"] = tunnel

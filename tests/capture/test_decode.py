@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from frame_stacks import ETHER, LINKS, QUOTE, QUOTE6, STACKS, SYN, TUNNELS, V4, V6, batch_of
@@ -216,6 +218,12 @@ def test_frame_order_survives_both_families_and_icmp():
     rows, _ = decode(batch_of([raw(frame) for frame in frames]))
     assert rows["frame"].tolist() == [1, 2, 3, 4]
     assert rows["ip_version"].tolist() == [6, 4, 4, 6]
+
+
+def test_frames_may_be_numbered_with_gaps():
+    batch = batch_of([raw(frame) for frame in (ETHER / V4 / SYN, ETHER / Raw(b"x"), ETHER / V6 / SYN)])
+    rows, _ = decode(replace(batch, frames=np.array([7, 9, 12])))
+    assert rows["frame"].tolist() == [7, 12]
 
 
 SAMPLES = {link: [] for link in SUPPORTED}
