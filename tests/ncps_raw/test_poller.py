@@ -6,7 +6,20 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ncps_raw.engine.poller import ERR, ET, HUP, IN, OUT, RDHUP, LevelPoller, Poller, make_poller
+from ncps_raw.engine.poller import (
+    ERR,
+    ET,
+    HUP,
+    IN,
+    MOST_SELECT,
+    OUT,
+    RDHUP,
+    LevelPoller,
+    Poller,
+    make_poller,
+    precise,
+    restless,
+)
 
 
 @pytest.fixture
@@ -107,3 +120,42 @@ def test_the_best_poller_of_the_platform(monkeypatch: pytest.MonkeyPatch) -> Non
     fallback.close()
     assert isinstance(fallback, LevelPoller)
     assert not edges
+
+
+def test_a_precise_poll_sees_what_a_poll_sees(poller: Poller, pair: tuple[socket.socket, socket.socket]) -> None:
+    one, other = pair
+    poll = precise(poller)
+    poller.register(one.fileno(), IN)
+    assert poll(0, 10) == poll(0.000_1, 10) == []
+    other.send(b"x")
+    assert poll(10, 10) == poll(0, 10) == [(one.fileno(), IN)]
+    poller.modify(one.fileno(), IN | ET)
+    assert poll(10, 10) == [(one.fileno(), IN)]  # an edge is told once, by the poll and not by the look before
+
+
+def test_a_descriptor_that_select_cannot_look_at_is_polled_as_usual() -> None:
+    class Far:
+        def fileno(self) -> int:
+            return MOST_SELECT
+
+        def poll(self, timeout: float, most: int) -> list[tuple[int, int]]:
+            return [(most, IN)]
+
+    assert precise(Far())(10, 7) == [(7, IN)]  # type: ignore[arg-type]
+
+
+def test_a_restless_poll_waits_only_while_nothing_is_open() -> None:
+    waits: list[float] = []
+
+    def poll(timeout: float, most: int) -> list[tuple[int, int]]:
+        waits.append(timeout)
+        return []
+
+    open_now: dict[int, str] = {}
+    made = restless(poll, open_now)
+    made(0.5, 1)
+    open_now[3] = "connection"
+    made(0.5, 1)
+    open_now.clear()
+    made(0.5, 1)
+    assert waits == [0.5, 0, 0.5]
