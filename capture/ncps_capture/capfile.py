@@ -13,6 +13,7 @@ import select
 import stat
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol, cast
 
@@ -76,7 +77,7 @@ class CaptureFile(Facts):
         About ``chunk_bytes`` are read at a time. FileFault if the file cannot be read; what is wrong *in* it ends the
         reading, or does not, and is told in ``warnings``.
         """
-        with self._raw:
+        with closing(self._raw):
             rest, start, needs = self._rest, FILE_HEADER - len(self._rest), 0
             while True:
                 data = np.empty(len(rest) + max(chunk_bytes, needs - len(rest)), np.uint8)
@@ -92,6 +93,10 @@ class CaptureFile(Facts):
             if self._stream.damaged:
                 self.warn(self._stream.damaged)
                 self.damaged = self._stream.damaged
+
+    def close(self) -> None:
+        """Leave a capture whose batches are not wanted, or not all of them; closing twice is allowed."""
+        self._raw.close()
 
     def _recognise(self, head: bytes) -> tuple[Format, int]:
         """The format, and how much of the head it has used."""
@@ -153,10 +158,8 @@ class _Raw:
         except (OSError, ValueError):  # no descriptor, or none that can be asked
             return False
 
-    def __enter__(self) -> _Raw:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Close the file."""
         self._file.close()
 
 

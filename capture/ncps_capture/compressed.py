@@ -17,8 +17,8 @@ from typing import Any, Final
 from ncps_capture.errors import FileFault
 
 _PIECE: Final = 256 << 10
-_ZSTD_PIECE: Final = 2 << 10
-"""zstandard cannot be told how much to give. 128 KiB may be made of four bytes, so this much makes 64 MiB at worst."""
+_ZSTD_PIECE: Final = 1 << 10
+"""zstandard cannot be told how much to give. 128 KiB may be made of four bytes, so this much makes 32 MiB at worst."""
 _XZ_MEMORY: Final = 256 << 20
 
 KINDS: Final = {

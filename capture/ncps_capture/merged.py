@@ -132,8 +132,8 @@ class _Waiting:
         self.first_t_ns = None if self._first is None else int(self._first.t_ns[0])
         self.begun = self._first is None or not self._again
         if self._again and self._first is not None:
-            self._seen.close()
-            self._first = None
+            self.file.close()
+            self._seen, self._first = iter(()), None  # which hold the bytes that were looked at
 
     def batches(self, chunk_bytes: int) -> Iterator[Batch]:
         """All batches of the file, the one looked at included."""

@@ -267,7 +267,7 @@ class Pcapng:
             wanted = np.where(kind == _PACKET, _DROPCOUNT[_PACKET], _DROPCOUNT[_OLD_PACKET])
             told = np.flatnonzero((code == wanted) & (length == 8) & (at + 12 <= end))
             for place in at[told].tolist():
-                (count,) = struct.unpack_from(f"{self._order}Q", data, place + 4)
+                (count,) = struct.unpack_from(f"{self._order}Q", data.data, place + 4)
                 if count != _UNKNOWN_COUNT:
                     self._lost(count)
             at = np.where(code == 0, end, at + 4 + ((length + 3) & ~3))

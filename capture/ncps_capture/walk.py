@@ -69,7 +69,7 @@ def walk(records: Records, data: Bytes, at: int = 0) -> tuple[Ints, int]:
     cursors = _guess(records, data, at)
     if len(cursors) < _PLAIN_CHAINS:
         found: list[int] = []
-        end = records.follow(memoryview(data), at, len(data), found)
+        end = records.follow(data.data, at, len(data), found)
         return np.array(found, np.int64), end
     starts, end = _prove(records, data, cursors, *_follow_all(records, data, cursors))
     sizes = records.sizes(records.lengths(data), starts)
@@ -91,7 +91,7 @@ def _guess(records: Records, data: Bytes, at: int) -> Ints:
     search = re.compile(records.looks(data, at), re.DOTALL).search
     apart = room // count & ~3
     places = range(at + apart, at + count * apart, apart)
-    view = memoryview(data)
+    view = data.data
     matches = [match.start() for place in places if (match := search(view, place, place + _WINDOW))]
     found = np.unique(np.array(matches, np.int64)) - records.look
     return np.append(at, found[records.plausible(data, found)])
@@ -113,7 +113,7 @@ def _follow_all(records: Records, data: Bytes, cursors: Ints) -> tuple[Ints, Int
             landed[live[~on]] = at[~on]
             at, limit, live = at[on], limit[on], live[on]
     known = columns
-    view = memoryview(data)
+    view = data.data
     for chain, start, stop in zip(live.tolist(), at.tolist(), limit.tolist(), strict=True):
         found: list[int] = []
         landed[chain] = records.follow(view, start, stop, found)
@@ -126,7 +126,7 @@ def _prove(records: Records, data: Bytes, cursors: Ints, known: Ints, landed: In
     strays = np.append(np.flatnonzero(landed[:-1] != cursors[1:]), len(cursors) - 1)
     if len(strays) == 1:
         return known, int(landed[-1])
-    view = memoryview(data)
+    view = data.data
     proven = []
     at = int(cursors[0])
     while True:
@@ -171,7 +171,7 @@ class PcapRecords:
         """Bytes of the record at ``at``; 0 if it cannot be one, None if too little of it is there to tell."""
         if at + self.least > len(data):
             return None
-        (caplen,) = self._length_at(data, at)
+        (caplen,) = self._length_at(data.data, at)
         return self.least + int(caplen) if caplen <= self._limit else 0
 
     def follow(self, data: memoryview, at: int, stop: int, found: list[int]) -> int:
@@ -233,10 +233,10 @@ class PcapngBlocks:
         """Bytes of the block at ``at``; 0 if it cannot be one, None if too little of it is there to tell."""
         if at + self.least > len(data):
             return None
-        (size,) = self._length_at(data, at + 4)
+        (size,) = self._length_at(data.data, at + 4)
         if size < self.least or size & 3 or size > self._limit:
             return 0
-        if at + size <= len(data) and self._length_at(data, at + size - 4) != (size,):
+        if at + size <= len(data) and self._length_at(data.data, at + size - 4) != (size,):
             return 0
         return int(size)
 
@@ -267,13 +267,9 @@ class PcapngBlocks:
         """See Records."""
         head = fields(data, at, 2, self._field)
         behind = fields(data, at + sizes - 4, 1, self._field)[:, 0]
-        return (
-            (head[:, 0] == SECTION)
-            | (head[:, 1] != sizes)
-            | (behind != sizes)
-            | (sizes & 3 != 0)
-            | (sizes > self._limit)
-        )
+        wrong: npt.NDArray[np.bool_] = (head[:, 0] == SECTION) | (head[:, 1] != sizes) | (behind != sizes)
+        wrong |= (sizes & 3 != 0) | (sizes > self._limit)
+        return wrong
 
     def looks(self, data: Bytes, at: int) -> bytes:
         """See Records: packets, whose length and interface number are below 65,536."""
@@ -285,7 +281,8 @@ class PcapngBlocks:
         end = at + size - 4
         inside = (size >= self.least) & (size & 3 == 0) & (end <= len(data) - 4)
         behind = fields(data, np.where(inside, end, 0), 1, self._field)[:, 0]
-        return inside & (behind == size)
+        found: npt.NDArray[np.bool_] = inside & (behind == size)
+        return found
 
 
 def fields(data: Bytes, at: Ints, count: int, field: np.dtype[np.uint32]) -> Ints:

@@ -2,43 +2,20 @@
 
 import io
 import struct
+import tracemalloc
 from pathlib import Path
 
 import dpkt
 import numpy as np
 import pytest
+from capture_maker import Frame, Record, flat, pcap
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ncps_capture.capfile import CaptureFile, open_capture
 from ncps_capture.errors import FileFault
-from ncps_capture.segments import Batch
-
-MAGICS = {"micro": 0xA1B2C3D4, "nano": 0xA1B23C4D}
-Record = tuple[int, int, bytes, int]  # seconds, fraction, captured bytes, original length
 
 
-def pcap(
-    records: list[Record], order: str = "<", unit: str = "micro", zone: int = 0, snaplen: int = 65535, network: int = 1
-) -> bytes:
-    out = struct.pack(f"{order}IHHiIII", MAGICS[unit], 2, 4, zone, 0, snaplen, network)
-    for seconds, fraction, frame, length in records:
-        out += struct.pack(f"{order}IIII", seconds, fraction, len(frame), length) + frame
-    return out
-
-
-def flat(batches: list[Batch]) -> list[tuple[int, bytes, int, int]]:
-    """(t_ns, captured bytes, original length, frame number) of every frame."""
-    out = []
-    for batch in batches:
-        for i, offset in enumerate(batch.offsets):
-            frame = batch.data[offset : offset + batch.caplens[i]].tobytes()
-            out.append((int(batch.t_ns[i]), frame, int(batch.lengths[i]), batch.first_frame + i))
-    return out
-
-
-def read(
-    path: Path, content: bytes, chunk_bytes: int = 1 << 20
-) -> tuple[CaptureFile, list[tuple[int, bytes, int, int]]]:
+def read(path: Path, content: bytes, chunk_bytes: int = 1 << 20) -> tuple[CaptureFile, list[Frame]]:
     path.write_bytes(content)
     opened = open_capture(path, source=3)
     batches = list(opened.batches(chunk_bytes))
@@ -54,16 +31,18 @@ FRAMES = st.lists(
 
 
 @settings(max_examples=100, deadline=None)
-@given(FRAMES, st.sampled_from("<>"), st.sampled_from(["micro", "nano"]), st.integers(1, 400))
+@given(FRAMES, st.sampled_from("<>"), st.sampled_from(["micro", "nano", "modified"]), st.integers(1, 400))
 def test_every_record_is_read_as_it_is_and_as_dpkt_reads_it(
     tmp_path_factory: pytest.TempPathFactory, records: list[Record], order: str, unit: str, chunk_bytes: int
 ) -> None:
     content = pcap(records, order, unit)
     opened, frames = read(tmp_path_factory.getbasetemp() / "x.pcap", content, chunk_bytes)
-    scale = {"micro": 1000, "nano": 1}[unit]
+    scale = 1 if unit == "nano" else 1000
     assert frames == [(s * 10**9 + f * scale, b, n, i) for i, (s, f, b, n) in enumerate(records, 1)]
     assert opened.warnings == []
     assert (opened.link_type, opened.packets) == (1, len(records))
+    if unit == "modified":  # which dpkt does not know
+        return
     assert [frame[1] for frame in frames] == [bytes(b) for _, b in dpkt.pcap.Reader(io.BytesIO(content))]
 
 
@@ -148,3 +127,22 @@ def test_a_header_alone_is_a_warning(tmp_path: Path) -> None:
     opened, frames = read(tmp_path / "x.pcap", pcap([], zone=60))
     assert (frames, opened.packets) == ([], 0)
     assert opened.warnings[-1] == f"{opened.name}: it has a capture header and no packets"
+
+
+def test_a_claim_of_four_gibibytes_takes_no_memory(tmp_path: Path) -> None:
+    """The header allows frames of any length: what is held for one that is not there is bounded all the same."""
+    content = pcap([(1, 2, bytes(60), 60)], snaplen=0xFFFFFFFF)
+    damaged = struct.pack("<IIII", 1, 4, 0xFFFFFFFF, 60) + bytes(100)
+    tracemalloc.start()
+    opened, frames = read(tmp_path / "x.pcap", content + damaged, chunk_bytes=4096)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(frames) == 1
+    assert opened.damaged == f"damaged at byte {len(content)}, record 2"
+    assert most < 5 << 20
+
+
+def test_a_frame_longer_than_it_was_on_the_wire_is_kept(tmp_path: Path) -> None:
+    opened, frames = read(tmp_path / "x.pcap", pcap([(1, 2, b"abc", 2), (1, 3, b"d", 1)]))
+    assert frames == [(1_000_002_000, b"abc", 2, 1), (1_000_003_000, b"d", 1, 2)]
+    assert opened.warnings == []
