@@ -183,6 +183,8 @@ class _Reader:
         ip_end = net + (be16(self.data, net + 2) if plain.version == 4 else 40 + be16(self.data, net + 4))
         stop = np.minimum(ip_end, start + self.batch.caplens[rows])
         vlan = np.full(len(rows), NO_VLAN, np.uint16)
+        if plain.tagged:
+            vlan[:] = be16(self.data, net - 4) & 0x0FFF
         return _Tcp(plain.version, rows, net, start + plain.tcp, stop, ip_end, vlan, np.zeros(len(rows), np.uint32))
 
     def _behind_links(self, rows: Ints) -> list[_Packets]:

@@ -7,7 +7,7 @@ row, and asked in whole words, in blocks of rows whose copies stay in the cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,15 +20,13 @@ Bools = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.uint32]
 
 _BLOCK: Final = 4096
-_BEFORE: Final = 4
-"""Bytes of link header in front of IP that are copied too: the EtherType or the address family."""
 _SYN_RST, _ACK = 0x0600, 0x1000
 """Flags of a TCP header, in the little-endian word that begins with its data offset."""
 
 
 @dataclass(frozen=True)
 class _Form:
-    """What makes a header of one IP version plain. Words are little-endian and begin ``_BEFORE`` bytes before IP."""
+    """What makes a header of one IP version plain. Words are little-endian and numbered from the IP header's first."""
 
     version: int
     header: int  # bytes of the IP header
@@ -42,25 +40,36 @@ class _Form:
 
 _FORMS: Final = (
     # 0x45; fragment offset 0; protocol 6.
-    _Form(4, 20, ((1, 0xFF, 0x45), (2, 0xFF1F0000, 0), (3, 0xFF00, 0x0600)), 1, 0x00FF0000, 0xFF000000, 34 << 24, 8),
+    _Form(4, 20, ((0, 0xFF, 0x45), (1, 0xFF1F0000, 0), (2, 0xFF00, 0x0600)), 0, 0x00FF0000, 0xFF000000, 34 << 24, 7),
     # version 6; next header 6.
-    _Form(6, 40, ((1, 0xF0, 0x60), (2, 0x00FF0000, 0x00060000)), 2, 0xFF, 0xFF00, 14 << 8, 13),
+    _Form(6, 40, ((0, 0xF0, 0x60), (1, 0x00FF0000, 0x00060000)), 1, 0xFF, 0xFF00, 14 << 8, 12),
 )
 
-_ANY: Final = (0, 0)
-_TYPED: Final = {4: (0xFFFF0000, 0x00080000), 6: (0xFFFF0000, 0xDD860000)}
-_FAMILY: Final = {4: (0xFFFFFFFF, 2)}
+
+@dataclass(frozen=True)
+class _Place:
+    """Where IP begins behind one kind of link header, and what must stand before it."""
+
+    net: int  # bytes before IP
+    words: int  # of them, how many words at the end are copied too
+    links: Mapping[int, tuple[tuple[int, int, int], ...]]  # by IP version: (word, mask, value), numbered back from IP
+    worth: int = 1  # rows left over by the places before, from which on this one is tried
+    tagged: bool = False
+
+
+_TYPED: Final = {4: ((-1, 0xFFFF0000, 0x00080000),), 6: ((-1, 0xFFFF0000, 0xDD860000),)}
+_TAGGED: Final = {version: ((-2, 0xFFFF0000, 0x00810000), *tests) for version, tests in _TYPED.items()}
+_FAMILY: Final = {4: ((-1, 0xFFFFFFFF, 2),)}
 """In the byte order of nearly all machines; the other, and the several numbers of IPv6, take the slow way."""
-_PLACES: Final = {
-    1: (14, _TYPED),
-    113: (16, _TYPED),
-    0: (4, _FAMILY),
-    108: (4, _FAMILY),
-    **dict.fromkeys((12, 14, 101), (0, {4: _ANY, 6: _ANY})),
-    228: (0, {4: _ANY}),
-    229: (0, {6: _ANY}),
+_PLACES: Final[Mapping[int, tuple[_Place, ...]]] = {
+    1: (_Place(14, 1, _TYPED), _Place(18, 2, _TAGGED, worth=512, tagged=True)),
+    113: (_Place(16, 1, _TYPED),),
+    **dict.fromkeys((0, 108), (_Place(4, 1, _FAMILY),)),
+    **dict.fromkeys((12, 14, 101), (_Place(0, 0, {4: (), 6: ()}),)),
+    228: (_Place(0, 0, {4: ()}),),
+    229: (_Place(0, 0, {6: ()}),),
 }
-"""Link type: (bytes before IP, mask and value of the last four of them by IP version)."""
+"""By link type."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +79,7 @@ class Plain:
     version: int
     net: int  # bytes from the start of a frame to its IP header
     tcp: int  # ... to its TCP header
+    tagged: bool  # a VLAN tag ends four bytes before the IP header with the EtherType
     count: int  # TCP segments seen, the chosen ones included
     chosen: Ints  # rows with SYN or RST
     acks: Ints  # rows with ACK and neither, if asked for
@@ -83,26 +93,22 @@ def first_look(
 
     Arguments as in ``Batch``. ``want_acks``: tell the rows with ACK alone too.
     """
-    place = _PLACES.get(link_type)
-    if place is None:
-        return [], None
-    net, links = place
     plain: list[Plain] = []
     rest: Ints | None = None
-    for form in _FORMS:
-        if form.version in links and (rest is None or len(rest)):
-            seen, rest = _ask(form, links[form.version], data, start, caplens, net, rest, want_acks)
-            plain.append(seen)
+    for place in _PLACES.get(link_type, ()):
+        for form in _FORMS:
+            if form.version in place.links and (rest is None or len(rest) >= place.worth):
+                seen, rest = _ask(form, place, data, start, caplens, rest, want_acks)
+                plain.append(seen)
     return plain, rest
 
 
 def _ask(
     form: _Form,
-    link: tuple[int, int],
+    place: _Place,
     data: Bytes,
     start: Ints,
     caplens: Ints,
-    net: int,
     rows: Ints | None,
     want_acks: bool,
 ) -> tuple[Plain, Ints]:
@@ -111,18 +117,19 @@ def _ask(
     acks: list[Ints] = []
     words: list[Words] = []
     others: list[Ints] = []
-    tests = _pairs(((0, *link), *form.tests))
-    flags_word = form.ack_word + 1
-    for low, at, long in _blocks(start, caplens, net - _BEFORE, net + form.header + 14, rows):
-        rows_of_bytes = _copy(data, at, 4 * (flags_word + 1) + 7 & ~7, long)
+    tests = _pairs((*place.links[form.version], *form.tests), place.words)
+    ack_word = place.words + form.ack_word
+    skip, need = place.net - 4 * place.words, place.net + form.header + 14
+    for low, at, long in _blocks(start, caplens, skip, need, rows):
+        rows_of_bytes = _copy(data, at, 4 * (ack_word + 2) + 7 & ~7, long)
         head = rows_of_bytes.view("<u4").reshape(len(at), -1)
         pairs = rows_of_bytes.view("<u8").reshape(len(at), -1)
         good = long
         for pair, mask, value in tests:
             good = good & (pairs[:, pair] & mask == value)
-        length = head[:, form.length_word]
+        length = head[:, place.words + form.length_word]
         good &= (length & np.uint32(form.high) != 0) | (length & np.uint32(form.low) >= form.enough)
-        flags = head[:, flags_word]
+        flags = head[:, ack_word + 1]
         here = np.flatnonzero(good & (flags & np.uint32(_SYN_RST) != 0))
         found = int(np.count_nonzero(good))
         count += found
@@ -130,7 +137,7 @@ def _ask(
         if want_acks:
             here = np.flatnonzero(good & (flags & np.uint32(_SYN_RST | _ACK) == _ACK))
             acks.append(here + low)
-            words.append(head[here, form.ack_word])
+            words.append(head[here, ack_word])
         if found < len(at):
             others.append(np.flatnonzero(~good) + low)
     seen, left = _join(chosen), _join(others)
@@ -138,17 +145,18 @@ def _ask(
     ack_words = np.concatenate(words) if words else np.zeros(0, np.uint32)
     if rows is not None:
         seen, left, ack_rows = rows[seen], rows[left], rows[ack_rows]
-    return Plain(form.version, net, net + form.header, count, seen, ack_rows, ack_words), left
+    tcp = place.net + form.header
+    return Plain(form.version, place.net, tcp, place.tagged, count, seen, ack_rows, ack_words), left
 
 
-def _pairs(tests: tuple[tuple[int, int, int], ...]) -> list[tuple[int, np.uint64, np.uint64]]:
-    """The same tests on two words at a time."""
+def _pairs(tests: tuple[tuple[int, int, int], ...], first: int) -> list[tuple[int, np.uint64, np.uint64]]:
+    """The same tests on two words at a time; word 0 is the copy's word ``first``."""
     out: dict[int, tuple[int, int]] = {}
     for word, mask, value in tests:
-        pair, shift = word >> 1, 32 * (word & 1)
+        pair, shift = word + first >> 1, 32 * (word + first & 1)
         so_far = out.get(pair, (0, 0))
         out[pair] = (so_far[0] | mask << shift, so_far[1] | value << shift)
-    return [(pair, np.uint64(mask), np.uint64(value)) for pair, (mask, value) in out.items() if mask]
+    return [(pair, np.uint64(mask), np.uint64(value)) for pair, (mask, value) in out.items()]
 
 
 def _blocks(start: Ints, caplens: Ints, skip: int, need: int, rows: Ints | None) -> Iterator[tuple[int, Ints, Bools]]:

@@ -140,12 +140,30 @@ def test_both_ways_agree_on_any_frames(link_type, data):
 def test_many_blocks_are_one_look():
     syn, ack, arp = (raw(ETHER / packet) for packet in (V4 / tcp("S"), V4 / tcp("A"), ARP()))
     frames = [(ack if i % 50 else syn) if i % 7 else arp for i in range(9000)]
-    (four, _), rest = look(frames, want_acks=True)
+    (four, *_), rest = look(frames, want_acks=True)
     assert rest is not None
     assert rest.tolist() == list(range(0, 9000, 7))
     assert four.chosen.tolist() == [i for i in range(0, 9000, 50) if i % 7]
     assert four.acks.tolist() == [i for i in range(9000) if i % 7 and i % 50]
     assert four.count == 9000 - len(rest)
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_many_tagged_frames_are_settled_by_a_look_too(version):
+    network = V4 if version == 4 else V6
+    frames = [raw(ETHER / Dot1Q(vlan=4000 + i % 2, prio=5) / network / (SYN if i % 2 else tcp("A"))) for i in range(4)]
+    frames = frames * 200 + [raw(ETHER / Dot1Q(vlan=1) / Dot1Q(vlan=2) / network / SYN)]
+    plain, rest = look(frames)
+    assert rest is not None
+    assert rest.tolist() == [800]
+    assert [(one.version, one.count) for one in plain if one.count] == [(version, 800)]
+    rows, _ = decode(batch_of(frames))
+    assert rows["vlan"].tolist() == [4001] * 400 + [2]
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for options in ({}, {"want_acks": True}):
+            (rows, books), (slow_rows, slow_books) = slow_and_fast(batch_of(frames), monkeypatch, **options)
+            assert np.array_equal(rows, slow_rows)
+            assert books == slow_books
 
 
 def test_acks_that_matter_come_with_the_rest_in_frame_order():
