@@ -25,7 +25,18 @@ from ncps_capture.segments import CaptureSpec
 from ncps_raw import __version__, affinity
 from ncps_raw.board import Failure, SharedBoard
 from ncps_raw.controls import LETTERS, Controls
-from ncps_raw.engine.base import ATTEMPTED, DUE, ESTABLISHED, FAILED, HELD_UP, LAG_MAX_NS, LAG_NS, LATE, NOT_STARTED
+from ncps_raw.engine.base import (
+    ATTEMPTED,
+    DUE,
+    ESTABLISHED,
+    FAILED,
+    HELD_UP,
+    LAG_MAX_NS,
+    LAG_NS,
+    LATE,
+    NOT_STARTED,
+    OPTIONS_FAILED,
+)
 from ncps_raw.engine.base import Path as AddressPair
 from ncps_raw.engine.kernel import AVAILABLE
 from ncps_raw.interrupts import LEFT_BY_SECOND, Interrupts, LeaveNow
@@ -75,6 +86,12 @@ def schedule_facts(plan: Plan, totals: Sequence[int]) -> ScheduleFacts | None:
         lag_ns=totals[LAG_NS],
         lag_max_ns=totals[LAG_MAX_NS],
     )
+
+
+def _options_refused(totals: Sequence[int]) -> list[str]:
+    """What to say of connections that the system would not tell of or keep alive."""
+    n = totals[OPTIONS_FAILED]
+    return [f"the system refused TCP_INFO or keep-alive {n:,} times: the connections went on without"] if n else []
 
 
 def usable_cores() -> int:
@@ -293,7 +310,8 @@ class _Session:
             seen.notes.append(f"the report covers the first {kept} of {attempted} connections")
             attempted = kept
         faults = tuple(w.failure for w in workers if w.failure)
-        notes = [*load.notes, *(note for note in seen.notes if note not in faults)]
+        options = _options_refused(totals)
+        notes = [*load.notes, *options, *(note for note in seen.notes if note not in faults)]
         if not totals[ESTABLISHED] and totals[ATTEMPTED] > totals[FAILED] + totals[NOT_STARTED]:
             self._output.say(f"no answer from {load.target} to {totals[ATTEMPTED]} connects: is it up, is it filtered?")
         report = self._tell(

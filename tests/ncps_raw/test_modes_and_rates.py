@@ -8,7 +8,7 @@ import pytest
 from loads import SECOND, client, echo, free_ports, peer
 from running import report, run, serving
 
-from ncps_raw import limits
+from ncps_raw import limits, session
 from ncps_raw.client import prepare as prepare_client
 from ncps_raw.conversation import CLIENT_MODES, SERVER_MODES
 from ncps_raw.engine import base
@@ -68,6 +68,14 @@ def test_what_the_workers_counted_of_a_schedule() -> None:
     assert (facts.per_second, facts.started, facts.due) == (0.5, counts[base.ATTEMPTED], counts[base.DUE])
     assert (facts.late, facts.held_up) == (counts[base.LATE], counts[base.HELD_UP])
     assert (facts.lag_ns, facts.lag_max_ns) == (counts[base.LAG_NS], counts[base.LAG_MAX_NS])
+
+
+def test_options_that_were_refused_are_noted() -> None:
+    counts = [0] * len(base.COUNTERS)
+    assert session._options_refused(counts) == []
+    counts[base.OPTIONS_FAILED] = 1234
+    (note,) = session._options_refused(counts)
+    assert "1,234 times" in note
 
 
 # ---- paced rounds -------------------------------------------------------------------------------------------------
