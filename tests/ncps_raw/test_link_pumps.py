@@ -1,0 +1,104 @@
+"""Pumps: bytes and clocks of one direction of one connection."""
+
+import socket
+import sys
+import threading
+import time
+
+import pytest
+from link_pairs import pair, read_all
+
+from ncps_raw.link import tcpinfo
+from ncps_raw.link.plan import ZEROS
+from ncps_raw.link.pumps import ACKNOWLEDGED, HANDED, Receiver, Sender, wake
+from ncps_raw.link.sinks import Discard
+from ncps_raw.link.sources import Memory
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is acknowledged")
+
+
+def test_both_ends_count_the_same_and_end() -> None:
+    with pair() as (near, far):
+        rung = threading.Semaphore(0)
+        sender = Sender(near, Memory(ZEROS, copy=False), 20_000_000, rung.release)
+        receiver = Receiver(far, Discard(copy=False), None, rung.release)
+        receiver.start()
+        sender.start()
+        assert rung.acquire(timeout=30)
+        assert rung.acquire(timeout=30)
+        assert sender.moved == receiver.moved == 20_000_000
+        assert sender.complete
+        assert receiver.complete
+        assert receiver.peer_ended
+        assert sender.begin_ns is not None
+        assert sender.moved_ns is not None
+        assert sender.end_ns is not None
+        assert sender.begin_ns <= sender.moved_ns <= sender.end_ns
+
+
+@linux
+def test_the_clock_of_a_sender_waits_for_the_peer_s_kernel_not_for_ours() -> None:
+    with pair() as (near, far):
+        sender = Sender(near, Memory(ZEROS, copy=True), 60_000_000, lambda: None)
+        sender.start()
+        deadline = time.monotonic() + 20
+        while sender.moved < 100_000 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not sender.finished  # the peer reads nothing: no speed is told
+        assert sender.end_ns is None
+        assert (sender.acknowledged(tcpinfo.read(near)) or 0) < 60_000_000
+        assert len(read_all(far)) == 60_000_000
+        assert sender.join(20)
+        assert sender.clock_end == ACKNOWLEDGED
+
+
+def test_a_peer_that_goes_is_a_failure() -> None:
+    with pair() as (near, far):
+        sender = Sender(near, Memory(ZEROS, copy=False), None, lambda: None)
+        sender.start()
+        assert far.recv(1000)
+        far.close()
+        assert sender.join(20)
+        assert isinstance(sender.failure, OSError)
+        assert not sender.complete
+
+
+@pytest.mark.parametrize("leave", [True, False])
+def test_a_pump_that_hangs_is_woken(leave: bool) -> None:
+    with pair() as (near, far):
+        sender = Sender(near, Memory(ZEROS, copy=False), None, lambda: None)
+        receiver = Receiver(near, Discard(copy=False), None, lambda: None)
+        sender.start()
+        receiver.start()
+        wake(receiver, leave=True)
+        assert receiver.join(20)
+        wake(sender, leave=leave)
+        if not leave:
+            read_all(far)
+        assert sender.join(20)
+        assert sender.failure is None
+        assert receiver.failure is None
+        assert sender.clock_end == (HANDED if leave or sys.platform != "linux" else ACKNOWLEDGED)
+
+
+def test_a_limit_is_kept_from_the_first_byte_on() -> None:
+    with pair() as (near, far):
+        sender = Sender(near, Memory(ZEROS, copy=False), 2_000_000, lambda: None, limit=10_000_000)
+        sender.start()
+        assert len(read_all(far)) == 2_000_000
+        assert sender.join(20)
+        assert sender.begin_ns is not None
+        assert sender.moved_ns is not None
+        # One part of 5 ms may go at once; what is late on a busy machine only makes it longer.
+        assert sender.moved_ns - sender.begin_ns >= 190_000_000
+
+
+def test_a_receiver_takes_what_it_was_told_and_no_more() -> None:
+    with pair() as (near, far):
+        near.sendall(bytes(1000))
+        receiver = Receiver(far, Discard(copy=True), 600, lambda: None)
+        receiver.start()
+        assert receiver.join(20)
+        assert receiver.moved == 600
+        assert not receiver.peer_ended
+        assert len(far.recv(1000)) == 400
