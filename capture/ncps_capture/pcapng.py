@@ -41,6 +41,10 @@ _PACKET: Final = 6
 
 _PACKET_HEAD: Final = 28  # type, length, interface, time (2), captured length, length: both kinds of packet
 _SECTION_LEAST: Final = 28
+_FIRST_SPAN: Final = 64 << 10
+"""Many chains walk far ahead in vain where a section is short, so they go no further than some times its length yet."""
+_INTERFACES_MOST: Final = 1 << 16
+"""A file may describe as many as it has room for; packets of those above are counted and no more."""
 _LEAST: Final = {_INTERFACE: 20, _OLD_PACKET: 32, _SIMPLE_PACKET: 16, _STATISTICS: 24, _PACKET: 32}
 """Type of a block -> bytes of the shortest."""
 _OTHER_RECORDS: Final = (9, 0xBAD, 0x40000BAD)
@@ -87,19 +91,23 @@ class Pcapng:
         self._field = np.dtype("<u4")
         self._blocks = PcapngBlocks("<", _LONGEST)
         self._section: list[_Described] = []
+        self._span = _FIRST_SPAN  # bytes walked at a time
 
     def take(self, data: Bytes, start: int) -> Taken:
         """Every whole block, up to one whose lengths contradict each other."""
         batches: list[Batch] = []
         at = 0
         while True:
-            heads, end = walk(self._blocks, data, at)
+            heads, end = walk(self._blocks, data[: at + self._span], at)
             more, fine = self._stretch(data, heads)
             batches += more
             if fine < len(heads):
                 return self._damaged(batches, int(heads[fine]), start)
             at = end
             section = data[at : at + 4].tobytes() == MAGIC
+            if not section and self._span < len(data):
+                self._span *= 4
+                continue
             size = self._begin_section(data, at) if section else self._blocks.size(data, at)
             if size == 0:
                 return self._damaged(batches, at, start)
@@ -140,22 +148,21 @@ class Pcapng:
         if size is None or size < _SECTION_LEAST:
             return size and 0
         if at + size <= len(data):
-            self._order, self._field, self._blocks, self._section = order, np.dtype(f"{order}u4"), blocks, []
+            self._order, self._field, self._blocks = order, np.dtype(f"{order}u4"), blocks
+            self._section, self._span = [], _FIRST_SPAN
         return size
 
     def _stretch(self, data: Bytes, heads: Ints) -> tuple[list[Batch], int]:
         """Batches of these blocks, and how many of the blocks are as long as what they have to hold."""
         if not len(heads):
             return [], 0
-        block = fields(data, heads, 2, self._field)
-        kind, size = block[:, 0], block[:, 1]
+        head = self._heads(data, heads)
+        kind, size = head[:, 0], head[:, 1]
         packet = (kind == _PACKET) | (kind == _OLD_PACKET)
         fine = np.ones(len(heads), np.bool_)
         for name, least in _LEAST.items():
             fine &= (kind != name) | (size >= least)
-        rows = np.flatnonzero(packet & fine)
-        caplens = fields(data, heads[rows] + 20, 1, self._field)[:, 0]
-        fine[rows] &= caplens <= size[rows] - _PACKET_HEAD - 4
+        fine &= ~packet | (head[:, 5] <= size - _PACKET_HEAD - 4)
         stop = len(heads) if fine.all() else int(np.argmin(fine))
         heads, kind, size = heads[:stop], kind[:stop], size[:stop]
         described = np.flatnonzero(kind == _INTERFACE)
@@ -163,38 +170,50 @@ class Pcapng:
         for at, length in zip(heads[described].tolist(), size[described].tolist(), strict=True):
             self._describe(data[at : at + length - 4].tobytes())
         # Number of interfaces that were described when a block was written.
-        known = before + np.searchsorted(described, np.arange(stop))
+        known = np.minimum(before + np.searchsorted(described, np.arange(stop)), len(self._section))
         for row in np.flatnonzero(kind == _STATISTICS).tolist():
             at = int(heads[row])
             self._statistics(data[at : at + int(size[row]) - 4].tobytes(), int(known[row]))
         rows = np.flatnonzero(np.isin(kind, (_PACKET, _OLD_PACKET, _SIMPLE_PACKET, *_OTHER_RECORDS)))
         if not len(rows):
             return [], stop
-        return self._packets(data, heads[rows], kind[rows], size[rows], known[rows]), stop
+        if len(rows) < len(head):
+            heads, head, known = heads[rows], head[rows], known[rows]
+        return self._packets(data, heads, head, known), stop
 
-    def _packets(self, data: Bytes, heads: Ints, kind: Ints, size: Ints, known: Ints) -> list[Batch]:
+    def _heads(self, data: Bytes, heads: Ints) -> Ints:
+        """The first seven fields of each block: kind, size, and what a packet has there; in one go over the bytes."""
+        far = int(np.searchsorted(heads, len(data) - _PACKET_HEAD, "right"))
+        if far == len(heads):
+            return fields(data, heads, _PACKET_HEAD // 4, self._field)
+        out = np.zeros((len(heads), _PACKET_HEAD // 4), np.int64)  # the last blocks may be shorter than seven fields
+        out[:far] = fields(data, heads[:far], _PACKET_HEAD // 4, self._field)
+        out[far:, :2] = fields(data, heads[far:], 2, self._field)
+        return out
+
+    def _packets(self, data: Bytes, heads: Ints, head: Ints, known: Ints) -> list[Batch]:
         facts = self._facts
         first = facts.packets + 1
         facts.packets += len(heads)
-        full = np.flatnonzero((kind == _PACKET) | (kind == _OLD_PACKET))
-        head = np.zeros((len(heads), _PACKET_HEAD // 4), np.int64)
-        head[full] = fields(data, heads[full], _PACKET_HEAD // 4, self._field)
-        interface = head[:, 2]
+        kind, size = head[:, 0], head[:, 1]
+        interface = np.where(kind == _SIMPLE_PACKET, 0, head[:, 2])
         old = np.flatnonzero(kind == _OLD_PACKET)
         if len(old):
             halves = [head[old, 2] >> 16, head[old, 2] & 0xFFFF]
             interface[old], dropped = halves if self._order == ">" else halves[::-1]
             if (said := dropped[dropped != _OLD_UNKNOWN_DROPS]).size:
                 self._lost(int(said.sum()))
+        full = (kind == _PACKET) | (kind == _OLD_PACKET)
         options = heads + _PACKET_HEAD + ((head[:, 5] + 3) & ~3)
-        self._dropcounts(data, options[full], (heads + size - 4)[full], kind[full])
+        told = np.flatnonzero(full & (options + 4 <= heads + size - 4))
+        self._dropcounts(data, options[told], (heads + size - 4)[told], kind[told])
         other = np.isin(kind, _OTHER_RECORDS)
         claimed = (interface < known) & ~other
         unclaimed = int(np.count_nonzero(~claimed & ~other))
         facts.unclaimed += unclaimed
         link = np.zeros(len(heads), np.int64)
         t_ns = np.full(len(heads), UNKNOWN)
-        for number in np.unique(interface[claimed]).tolist():
+        for number in np.flatnonzero(np.bincount(interface[claimed])).tolist():
             described = self._section[number]
             rows = np.flatnonzero(claimed & (interface == number))
             described.facts.packets += len(rows)
@@ -229,8 +248,9 @@ class Pcapng:
                 described.tsresol = value[0]
             elif code == _IF_TSOFFSET and len(value) == 8:
                 (described.tsoffset,) = struct.unpack(f"{self._order}q", value)
-        self._section.append(described)
-        self._facts.interfaces.append(described.facts)
+        if len(self._facts.interfaces) < _INTERFACES_MOST:
+            self._section.append(described)
+            self._facts.interfaces.append(described.facts)
 
     def _statistics(self, block: bytes, known: int) -> None:
         """Counters since the capture began: of several blocks of one interface, the last one says it."""
