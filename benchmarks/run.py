@@ -8,9 +8,10 @@ Rounds and seconds: ``make bench ARGS='--rounds 7 --seconds 4'``; ``ARGS=connect
 import sys
 
 import connections
+import link
 from contest import Settings, could_not_run
 
-SUITES = {"connections": connections.suite}
+SUITES = {"connections": connections.suite, "link": link.suite}
 
 
 def main(argv: list[str]) -> int:

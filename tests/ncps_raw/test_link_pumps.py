@@ -1,6 +1,5 @@
 """Pumps: bytes and clocks of one direction of one connection."""
 
-import socket
 import sys
 import threading
 import time

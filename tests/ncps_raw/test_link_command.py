@@ -1,0 +1,312 @@
+"""The link check as a person runs it: all arrangements, with our own end and with each netcat at the other."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from link_pairs import await_listener, free_port
+from running import NCPS, finish, run, start, until
+
+HERE = "127.0.0.1"
+NETCATS = {
+    "nc.openbsd": (("-l",), ("-N",)),
+    "nc.traditional": (("-l", "-p"), ("-q0",)),
+    "ncat": (("-l",), ()),
+}
+"""How it listens, and what makes it end its side of the connection when its standard input ends."""
+
+
+def installed(name: str) -> str:
+    if shutil.which(name) is None:
+        pytest.skip(f"{name} is not installed")
+    return name
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("link") / "data"
+    path.write_bytes(os.urandom(20_000_003))
+    return path
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+class Pairing:
+    """A listener and a client that end by themselves."""
+
+    def __init__(self, listener: Sequence[str], client: Sequence[str]) -> None:
+        self.port = str(free_port())
+        self.listener = self.begin(listener)
+        await_listener(int(self.port), self.listener)
+        self.client = self.begin(client)
+
+    def begin(self, words: Sequence[str]) -> "subprocess.Popen[str]":
+        words = [word.replace("PORT", self.port) for word in words]
+        return start(*words[1:], "-p", self.port) if words[0] == NCPS else with_files(words)
+
+    def end(self) -> tuple[tuple[int, str, str], tuple[int, str, str]]:
+        """(client, listener)"""
+        return ended(self.client), ended(self.listener)
+
+
+def ended(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
+    if process.stdout is not None:
+        return finish(process)
+    try:
+        return process.wait(timeout=30), "", ""
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise AssertionError(f"{process.args} did not end") from None
+
+
+def with_files(words: Sequence[str]) -> "subprocess.Popen[str]":
+    """``nc ... < FILE > FILE``"""
+    line = " ".join(words)
+    command, _, out = line.partition(" > ")
+    command, _, source = command.partition(" < ")
+    with Path(source or os.devnull).open("rb") as stdin, Path(out or os.devnull).open("wb") as stdout:
+        return subprocess.Popen(command.split(), stdin=stdin, stdout=stdout, text=True)
+
+
+def both(listener: Sequence[str], client: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """JSON reports of (client, listener), both of which must end with 0."""
+    ends = Pairing([NCPS, *listener, "--format", "json"], [NCPS, *client, "--format", "json"]).end()
+    assert [code for code, _, _ in ends] == [0, 0], ends
+    return json.loads(ends[0][1]), json.loads(ends[1][1])
+
+
+# ---- ours at both ends ---------------------------------------------
+
+
+def test_dd_s_words() -> None:
+    sent, received = both(["recv"], ["send", HERE, "--bs", "1500", "--count", "20000"])
+    assert sent["bytes"] == received["bytes"] == 30_000_000
+    assert (sent["sent"]["blocks_full"], sent["sent"]["blocks_partial"]) == (20_000, 0)
+    assert sent["sent"]["clock_end"] == "acknowledged"
+    assert sent["bytes_per_s"] == pytest.approx(sent["bytes"] / sent["seconds"])
+    assert sent["sender_handed_over_s"] <= sent["seconds"] + (sent["sent"]["round_trip_taken_off_s"] or 0)
+
+
+@pytest.mark.parametrize("copy", [(), ("--copy",)])
+def test_a_file_is_the_same_at_the_other_end(data: Path, tmp_path: Path, copy: tuple[str, ...]) -> None:
+    out = str(tmp_path / "out")
+    both(["recv", "-o", out, "--fsync", *copy], ["send", HERE, "--source", str(data), *copy])
+    assert digest(Path(out)) == digest(data)
+    both(["send", "--listen", "--source", str(data), *copy], ["recv", HERE, "-o", out, *copy])
+    assert digest(Path(out)) == digest(data)
+
+
+def test_standard_input_to_standard_output(data: Path, tmp_path: Path) -> None:
+    port = str(free_port())
+    out = tmp_path / "out"
+    with data.open("rb") as stdin, out.open("wb") as stdout:
+        receiver = subprocess.Popen(
+            [NCPS, "recv", "-p", port, "-o", "-"], stdout=stdout, stderr=subprocess.PIPE, text=True
+        )
+        await_listener(int(port), receiver)
+        cat = subprocess.Popen(["cat"], stdin=stdin, stdout=subprocess.PIPE)
+        sender = subprocess.Popen(
+            [NCPS, "send", HERE, "-p", port, "--source", "-"], stdin=cat.stdout, stdout=subprocess.PIPE, text=True
+        )
+        assert "copied" in sender.communicate(timeout=30)[0]
+        said = receiver.communicate(timeout=30)[1]
+        cat.communicate()
+    assert digest(out) == digest(data)
+    assert "20000003 bytes (20 MB, 19 MiB) copied" in said  # the summary makes way for the data
+
+
+@pytest.mark.parametrize("listener", ["recv", "send"])
+def test_several_streams(listener: str) -> None:
+    many = ["--streams", "3"]
+    if listener == "recv":
+        first, second = both(["recv"], ["send", HERE, "--size", "30MB", *many])
+    else:
+        first, second = both(["send", "--listen", "--size", "30MB", *many], ["recv", HERE, *many])
+    assert first["bytes"] == second["bytes"] == 30_000_000
+
+
+def test_both_ways_at_once() -> None:
+    client, listener = both(["recv", "--bidirectional"], ["send", HERE, "--bidirectional", "-t", "300ms"])
+    assert client["sent"]["bytes"] == listener["received"]["bytes"] > 0
+    assert client["received"]["bytes"] == listener["sent"]["bytes"] > 0
+
+
+def test_figures_of_both_ends_at_the_client() -> None:
+    client, listener = both(["recv"], ["send", HERE, "--both", "--size", "10MB", "--streams", "2"])
+    assert client["far"]["received"]["bytes"] == 10_000_000
+    assert client["far"]["received"]["seconds"] == listener["seconds"]
+    client, listener = both(["send", "-l", "--size", "10MB"], ["recv", HERE, "--both"])
+    assert client["sender_handed_over_s"] == listener["sender_handed_over_s"] > 0
+
+
+def test_the_bottleneck_is_explained(data: Path, tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    client, _ = both(["recv", "-o", out], ["send", HERE, "--source", str(data), "--both", "--explain"])
+    explained = client["explain"]
+    for part in ("source", "network", "sink", "together"):
+        assert explained[f"{part}_bytes_per_s"] > 0
+    assert "is the bottleneck" in explained["bottleneck"]
+    assert digest(Path(out)) == digest(data)  # measuring leaves no byte in it
+
+
+def test_rows_and_report_as_json_lines() -> None:
+    pairing = Pairing([NCPS, "recv", "-q"], [NCPS, "send", HERE, "-t", "500ms", "-i", "100ms", "--format", "jsonl"])
+    (code, out, _), _ = pairing.end()
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert [row["type"] for row in rows[:-1]] == ["interval"] * (len(rows) - 1)
+    assert len(rows) >= 4
+    assert sum(row["sent_bytes"] for row in rows[:-1]) <= rows[-1]["bytes"]
+    assert {"retransmits", "srtt_us", "cwnd_segments"} <= set(rows[0])
+
+
+def test_a_listener_that_keeps_on() -> None:
+    port = str(free_port())
+    listener = start("recv", "-p", port, "--keep", "--format", "jsonl", "-i", "1h")
+    await_listener(int(port), listener)
+    several = [start("send", HERE, "-p", port, "--size", f"{n}MB", "-q") for n in (1, 2, 3)]
+    assert [finish(one)[0] for one in several] == [0, 0, 0]
+    assert run("send", HERE, "-p", port, "--size", "4MB", "-q", "--both")[0] == 0
+    listener.send_signal(signal.SIGINT)
+    code, out, _ = finish(listener)
+    assert code == 0
+    assert sorted(json.loads(line)["bytes"] for line in out.splitlines()) == [n * 1_000_000 for n in (1, 2, 3, 4)]
+
+
+# ---- netcat at the other end ---------------------------------------
+
+
+@pytest.mark.parametrize("name", NETCATS)
+def test_with_netcat_in_all_arrangements(name: str, data: Path, tmp_path: Path) -> None:
+    listens, ends = NETCATS[name]
+    nc = installed(name)
+    out = tmp_path / "out"
+    give, take = [NCPS, "send"], [NCPS, "recv"]
+    for listener, client in (
+        ([nc, *listens, "PORT", ">", str(out)], [*give, HERE, "--source", str(data)]),
+        ([nc, *ends, *listens, "PORT", "<", str(data)], [*take, HERE, "-o", str(out)]),
+        ([*take, "-o", str(out)], [nc, *ends, HERE, "PORT", "<", str(data)]),
+        ([*give, "--listen", "--source", str(data)], [nc, HERE, "PORT", ">", str(out)]),
+    ):
+        out.unlink(missing_ok=True)
+        results = Pairing(listener, client).end()
+        assert [code for code, _, _ in results] == [0, 0], (listener, client, results)
+        assert digest(out) == digest(data), (listener, client)
+
+
+@pytest.mark.parametrize("name", NETCATS)
+def test_with_a_netcat_that_is_killed(name: str) -> None:
+    nc = installed(name)
+    pairing = Pairing([nc, *NETCATS[name][0], "PORT"], [NCPS, "send", HERE, "-i", "10ms"])
+    assert pairing.client.stdout is not None
+    assert "sent MB/s" in pairing.client.stdout.readline()
+    pairing.listener.kill()
+    (code, out, _), _ = pairing.end()
+    assert code == 1
+    assert "Problem: sending ended early" in out
+
+
+# ---- who never comes, is killed, is interrupted --------------------
+
+
+@pytest.mark.parametrize(("victim", "size"), [("send", "100G"), ("send", None), ("recv", None)])
+def test_a_peer_that_is_killed(victim: str, size: str | None) -> None:
+    """Without a size told, a killed sender looks like one that has finished: a plain stream has no other end."""
+    told = ["--size", size] if size else []
+    pairing = Pairing([NCPS, "recv", "-i", "10ms", *told], [NCPS, "send", HERE, "--source", "random", "-i", "10ms"])
+    for process in (pairing.listener, pairing.client):
+        assert process.stdout is not None
+        assert "MB/s" in process.stdout.readline()
+    (pairing.client if victim == "send" else pairing.listener).kill()
+    client, listener = pairing.end()
+    code, out, _ = listener if victim == "send" else client
+    assert code == (1 if size or victim == "recv" else 0)
+    assert "copied" in out
+    assert ("Problem" in out) is (code == 1)
+
+
+def test_with_both_a_killed_sender_is_known() -> None:
+    pairing = Pairing([NCPS, "recv", "-i", "10ms"], [NCPS, "send", HERE, "--both", "--size", "100G"])
+    assert pairing.listener.stdout is not None
+    assert "MB/s" in pairing.listener.stdout.readline()
+    pairing.client.kill()
+    _, (code, out, _) = pairing.end()
+    assert code == 1
+    assert "the peer ended early" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("recv", "--wait", "100ms"), "nobody connected"),
+        (("send", "--listen", "--wait", "100ms"), "nobody connected"),
+        (("send", HERE), "Connection refused"),
+        (("recv", HERE, "--wait", "100ms"), "Connection refused; waited"),
+    ],
+)
+def test_a_peer_that_never_comes(words: tuple[str, ...], message: str) -> None:
+    code, out, err = run(*words, "-p", str(free_port()), "--format", "json")
+    assert code == 1
+    assert message in err
+    assert json.loads(out)["error"]["exit_code"] == 1
+
+
+def test_a_sender_may_be_started_first() -> None:
+    port = str(free_port())
+    sender = start("send", HERE, "-p", port, "--size", "1MB", "--wait", "30s")
+    assert run("recv", "-p", port)[0] == 0
+    assert finish(sender)[0] == 0
+
+
+@pytest.mark.parametrize("victim", ["send", "recv"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_in_the_middle_it_has_the_summary_so_far(victim: str, number: signal.Signals) -> None:
+    pairing = Pairing([NCPS, "recv", "-i", "10ms"], [NCPS, "send", HERE, "--limit", "10MB", "-i", "10ms"])
+    process = pairing.client if victim == "send" else pairing.listener
+    assert process.stdout is not None
+    assert "MB/s" in process.stdout.readline()
+    process.send_signal(signal.SIGUSR1)
+    assert process.stderr is not None
+    until(lambda: " copied, " in process.stderr.readline(), "totals")
+    process.send_signal(number)
+    client, listener = pairing.end()
+    code, out, _ = client if victim == "send" else listener
+    assert code == 0
+    assert f"interrupted by {number.name}" in out
+    assert re.search(r"^[1-9]\d* bytes .*copied, [\d.]+ s, ", out, re.M)
+
+
+def test_a_peer_that_says_nothing_more_is_given_up() -> None:
+    name = installed("nc.openbsd")
+    port = str(free_port())
+    listener = start("recv", "-p", port, "--idle", "200ms")
+    await_listener(int(port), listener)
+    with subprocess.Popen([name, HERE, port], stdin=subprocess.PIPE) as silent:
+        assert silent.stdin is not None
+        silent.stdin.write(b"hello")
+        silent.stdin.flush()
+        code, out, _ = finish(listener)
+        silent.kill()
+    assert code == 1
+    assert "nothing moved for as long as --idle allows" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [(("recv", "-o", "/nonexistent/x"), 3), (("send", HERE, "--source", "/nonexistent/x"), 3), (("send",), 2)],
+)
+def test_what_is_wrong_here(words: tuple[str, ...], code: int) -> None:
+    done, _, err = run(*words, "-p", str(free_port()))
+    assert done == code
+    assert err.startswith("ncps: ")
+    assert err.count("\n") == 1
