@@ -105,7 +105,7 @@ class CaptureFile(Facts):
         if head[:4] == MAGIC:
             return Pcapng(self), 0
         if self._stream.damaged:
-            reason = self._stream.damaged
+            reason = f"it is {self._stream.damaged}"
         elif not head:
             reason = "it is empty"
         elif head[:4] in MAGICS:

@@ -87,7 +87,7 @@ class Decompressed:
             else:
                 out = member.decompress(piece, want)
         except self._not_data:
-            return self._end(f"its {self._kind} data are damaged near byte {self._taken - len(self._input)}")
+            return self._end(f"damaged near byte {self._taken - len(self._input)} of its {self._kind} data")
         if member.eof:
             self._member = None
             rest = member.unused_data
@@ -95,7 +95,7 @@ class Decompressed:
             rest = getattr(member, "unconsumed_tail", b"")  # zlib alone hands back what it has not used yet
         self._input = memoryview(bytes(rest) + kept) if rest else kept
         if not out and not self._input and self._member is not None and not self._fill():
-            return self._end(f"its {self._kind} data are cut at byte {self._taken}")
+            return self._end(f"cut at byte {self._taken} of its {self._kind} data")
         return memoryview(out)
 
     def _next_member(self) -> bool:
@@ -107,7 +107,7 @@ class Decompressed:
         if kind_of(head) == self._kind:
             self._member = self._new()
             return True
-        self._end(f"bytes that are not {self._kind} follow its {self._kind} data; not used" if head else None)
+        self._end(f"followed by bytes that are not {self._kind}; not used" if head else None)
         return False
 
     def _fill(self) -> bool:

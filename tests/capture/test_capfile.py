@@ -86,7 +86,7 @@ def test_of_a_cut_gzip_what_was_decoded_is_kept(tmp_path: Path) -> None:
     path.write_bytes(packed[: len(packed) // 2])
     opened = open_capture(path)
     assert 100 < len(flat(opened.batches())) < 160
-    assert opened.damaged == f"its gzip data are cut at byte {len(packed) // 2}"
+    assert opened.damaged == f"cut at byte {len(packed) // 2} of its gzip data"
     assert f"{path}: {opened.damaged}" in opened.warnings
 
 
@@ -137,7 +137,7 @@ def test_a_wrong_length_never_makes_much_of_a_small_file(kind: str, length: int)
         (gzip.compress(b""), "it is empty"),
         (b"GET / HTTP/1.1\r\n\r\n and more", r"it is not a capture \(it starts with 47 45 54 20\)"),
         (gzip.compress(b"GET / HTTP/1.1\r\n\r\n and more"), r"it is not a capture \(it starts with 47 45 54 20\)"),
-        (gzip.compress(PLAIN["pcap"])[:15], "its gzip data are cut at byte 15"),
+        (gzip.compress(PLAIN["pcap"])[:15], "it is cut at byte 15 of its gzip data"),
         (PLAIN["pcap"][:23], "it is cut inside the capture header, at byte 23"),
     ],
 )

@@ -58,7 +58,7 @@ def test_members_one_after_the_other_are_one_stream(kind: str, piece: int) -> No
 def test_zeros_behind_it_are_padding_and_anything_else_is_said(kind: str) -> None:
     packed = PACK[kind](b"text")
     assert unpack(packed + bytes(512) + packed, kind) == (b"texttext", None)
-    damaged = f"bytes that are not {kind} follow its {kind} data; not used"
+    damaged = f"followed by bytes that are not {kind}; not used"
     assert unpack(packed + b"and more", kind) == (b"text", damaged)
 
 
@@ -69,7 +69,7 @@ def test_of_a_cut_stream_all_that_was_whole_is_kept(kind: str) -> None:
     for cut in range(24, len(packed), len(packed) // 40):
         text, damaged = unpack(packed[:cut], kind)
         assert TEXT.startswith(text)
-        assert damaged == f"its {kind} data are cut at byte {cut}"
+        assert damaged == f"cut at byte {cut} of its {kind} data"
         lengths.append(len(text))
     assert lengths == sorted(lengths)
     first = PACK[kind](b"first member")
@@ -86,8 +86,8 @@ def test_rubbish_ends_the_stream_and_never_raises(kind: str) -> None:
         for _ in range(3):
             broken[chance.randrange(6, len(broken))] = chance.randrange(256)
         _, damaged = unpack(bytes(broken), kind)
-        said.add(damaged and damaged.split(" near")[0].split(" at byte")[0])
-    assert f"its {kind} data are damaged" in said
+        said.add(damaged and damaged.split(" near")[0])
+    assert "damaged" in said
 
 
 @kinds
