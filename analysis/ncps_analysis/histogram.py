@@ -28,8 +28,9 @@ class Histogram:
     @classmethod
     def of(cls, samples: npt.NDArray[np.int64]) -> Histogram:
         """Count samples (int64, any order, may be empty)."""
-        values, counts = np.unique(samples.astype(np.int64, copy=False), return_counts=True)
-        return cls(values, counts.astype(np.int64, copy=False))
+        ordered = np.sort(samples.astype(np.int64, copy=False))
+        starts = np.flatnonzero(np.concatenate((np.ones(min(len(ordered), 1), np.bool_), ordered[1:] != ordered[:-1])))
+        return cls(ordered[starts], np.diff(np.append(starts, len(ordered))))
 
     @classmethod
     def empty(cls) -> Histogram:

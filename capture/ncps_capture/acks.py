@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncps_capture.attempts import ACK_NS
-from ncps_capture.rows import pick
+from ncps_capture.rows import distinct, pick
 from ncps_capture.segments import ACK, KIND_TCP, RST, SYN, Segments
 from ncps_capture.tuples import mix
 
@@ -92,7 +92,7 @@ class AckWatch:
         resets = np.flatnonzero(order >= count + len(self._keys))
         challenge = before[resets]
         met = (challenge >= 0) & (sorted_keys[challenge] == sorted_keys[resets])
-        chosen = np.unique(order[np.concatenate((at[done], challenge[met]))])
+        chosen = distinct(order[np.concatenate((at[done], challenge[met]))])
         gone = self._since < now_ns - ACK_NS
         gone[order[synacks[done]] - count] = True
         self._forget(gone)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ncps_capture.attempts import ACK_NS, EARLY_NS, LIFE_NS
 from ncps_capture.handshake_rows import judge
-from ncps_capture.rows import join, pick
+from ncps_capture.rows import distinct, join, pick
 from ncps_capture.segments import (
     ANSWERED,
     F_CENSORED,
@@ -55,6 +55,12 @@ def merge_rows(rows: Handshakes) -> Handshakes:
     if not len(rows):
         return rows.copy()
     tuples = tuples_of_handshakes(rows)
+    alone, others = _alone(tuples.ids)
+    if len(alone):  # as a rule nearly all, and only to be numbered
+        single = pick(rows, alone)
+        single["attempt"] = single["state"] != SYNACK_ONLY
+        rows = join((single, merge_rows(pick(rows, others)))) if len(others) else single
+        return pick(rows, np.lexsort((rows["frame"], rows["source"], rows["t_order_ns"])))
     # Ties are broken by what tells two rows apart, so that the order of the input cannot show.
     order = np.lexsort(
         (rows["server_isn"], rows["isn"], tuples.reverse, rows["frame"], rows["source"], rows["t_order_ns"], tuples.ids)
@@ -67,6 +73,16 @@ def merge_rows(rows: Handshakes) -> Handshakes:
     cuts = np.flatnonzero(ids[which][1:] != ids[which][:-1]) + 1
     parts += [_Merge(pick(rows, mine), reverse[mine]).rows() for mine in np.split(which, cuts) if len(mine)]
     return _numbered(join(parts))
+
+
+def _alone(ids: Words) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Rows whose tuple no other row has, and the others: indices in order of ``ids``."""
+    order = np.argsort(ids, kind="stable")
+    twin = ids[order[1:]] == ids[order[:-1]]
+    crowd = np.zeros(len(ids), np.bool_)
+    crowd[1:] |= twin
+    crowd[:-1] |= twin
+    return order[~crowd], order[crowd]
 
 
 def _with_late_answers(
@@ -140,7 +156,8 @@ def _tangled(rows: Handshakes, ids: Words, reverse: npt.NDArray[np.bool_]) -> Wo
         & (rows["isn"][order[1:]] == rows["isn"][order[:-1]])
         & (reverse[order[1:]] == reverse[order[:-1]])
     )
-    return np.unique(np.concatenate((ids[lone], ids[order[again]])))
+    out: Words = distinct(np.concatenate((ids[lone], ids[order[again]])))
+    return out
 
 
 def _numbered(rows: Handshakes) -> Handshakes:

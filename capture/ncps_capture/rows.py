@@ -37,5 +37,13 @@ def block(rows: Rows, first: str, last: str) -> Rows:
     return out
 
 
+def distinct(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """``np.unique(values)`` of one dimension, which would import numpy's masked arrays: a tenth of a short reading."""
+    ordered = np.sort(values)
+    first = np.ones(len(ordered), np.bool_)
+    first[1:] = ordered[1:] != ordered[:-1]
+    return ordered[first]
+
+
 def _blocks(rows: Rows) -> Rows:
     return np.ascontiguousarray(rows).view(np.dtype((np.void, rows.dtype.itemsize)))

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncps_capture.capfacts import Bytes, Ints
+from ncps_capture.rows import distinct
 
 _APART: Final = 8192  # bytes between guesses: some fifteen records of mixed traffic
 _CHAINS: Final = 512
@@ -93,7 +94,7 @@ def _guess(records: Records, data: Bytes, at: int) -> Ints:
     places = range(at + apart, at + count * apart, apart)
     view = data.data
     matches = [match.start() for place in places if (match := search(view, place, place + _WINDOW))]
-    found = np.unique(np.array(matches, np.int64)) - records.look
+    found = distinct(np.array(matches, np.int64)) - records.look
     return np.append(at, found[records.plausible(data, found)])
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ncps_capture.rows import block, join, pick
+from ncps_capture.rows import block, distinct, join, pick
 from ncps_capture.segments import HANDSHAKE, SEGMENT
 
 unhurried = settings(deadline=None, max_examples=40)  # a busy machine is no failure
@@ -89,3 +89,8 @@ def test_an_index_outside_is_refused_as_numpy_refuses_it():
 def test_the_dtypes_of_the_floor_hold_no_objects():
     """Seen as bytes, an object would be a pointer that nobody counts."""
     assert not any(dtype.hasobject for dtype in (SEGMENT, HANDSHAKE))
+
+
+@pytest.mark.parametrize("values", [[], [3], [3, 1, 3, 2, 1], [2, 2, 2]])
+def test_distinct_is_unique(values: list[int]) -> None:
+    assert distinct(np.array(values, np.int64)).tolist() == sorted(set(values))
