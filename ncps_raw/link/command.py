@@ -154,7 +154,6 @@ def _connect(run: _Run) -> int:
     target = net.resolve(plan.host, (plan.bind,) if plan.bind else ())
     if target.note:
         run.show.remark(target.note)
-    begin_ns = time.monotonic_ns()
     stopped = run.interrupts.stopped
     if plan.both:
         run.guest = Guest(plan, target, stopped)
@@ -163,6 +162,7 @@ def _connect(run: _Run) -> int:
             run.measure()
         if run.guest is not None:
             run.guest.go()
+        begin_ns = time.monotonic_ns()
         socks = []
         for _ in range(plan.streams):
             sock = meeting.connect(plan, target, stopped) if run.guest is None else run.guest.connect(DATA)
