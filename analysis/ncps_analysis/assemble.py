@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from ncps_capture.segments import UNKNOWN, Books, Handshakes
+from ncps_capture.segments import UNKNOWN, Handshakes
 
 from ncps_analysis import remarks
 from ncps_analysis.disagree import Largest
+from ncps_analysis.figures import distribution, identities, milestones
 from ncps_analysis.halves import vantage, within_one_host
 from ncps_analysis.histogram import Histogram
 from ncps_analysis.join import SLACK_NS, path_words
@@ -29,35 +30,15 @@ from ncps_analysis.model import (
     Distribution,
     ErrorCount,
     InTime,
-    Milestone,
     RepeatCauses,
     RunReport,
 )
 from ncps_analysis.offset import shifted, slack_ns
-from ncps_analysis.percentiles import PERCENTILES
 from ncps_analysis.records import ClockPairs, Connections, Run, WireFacts
 from ncps_analysis.tally import Basis, Measured, Tally, count
 
-MILESTONE_STEP: Final = 100_000
-MOST_MILESTONES: Final = 20_000
 EARLY_END: Final = "EARLY_END"
 """Name of errno 0: the other side ended an established connection before it should."""
-_OF_ATTEMPTS: Final = (
-    "syn_counted",
-    "syn_duplicate",
-    "attempts",
-    "answered",
-    "refused",
-    "icmp_refused",
-    "unanswered",
-    "simultaneous",
-    "synack_only",
-    "synack_duplicate",
-    "synack_bad_ack",
-    "rst_ignored",
-    "clock_error",
-    "clock_step",
-)
 
 
 def basis_of(run: Run) -> Basis:
@@ -80,26 +61,6 @@ def basis_of(run: Run) -> Basis:
 def summarise(run: Run, records: Connections, handshakes: Handshakes) -> RunReport:
     """The report of a run whose CONNECTION and HANDSHAKE rows are in memory."""
     return report_of(run, count(records, handshakes, basis_of(run)))
-
-
-def distribution(histogram: Histogram) -> Distribution:
-    """The figures of a histogram under their names; all unknown if it is empty."""
-    if histogram.n == 0:
-        return Distribution()
-    figures = dict(
-        zip((name for name, _ in PERCENTILES), histogram.percentiles(p for _, p in PERCENTILES), strict=True)
-    )
-    return Distribution(n=histogram.n, min=histogram.min, mean=histogram.mean, max=histogram.max, **figures)
-
-
-def milestones(established_ms: Histogram) -> tuple[Milestone, ...]:
-    """When every 100,000th and the last connection was established; at most 20,000 and the last."""
-    n = established_ms.n
-    ranks = list(range(MILESTONE_STEP, min(n, MILESTONE_STEP * MOST_MILESTONES) + 1, MILESTONE_STEP))
-    if n and (not ranks or ranks[-1] != n):
-        ranks.append(n)
-    at = established_ms.at_ranks(np.array(ranks, np.int64)).tolist() if ranks else []
-    return tuple(Milestone(rank, t_ms) for rank, t_ms in zip(ranks, at, strict=True))
 
 
 def report_of(run: Run, tally: Tally) -> RunReport:
@@ -320,36 +281,3 @@ def _vantage(run: Run, recorded: Measured) -> str | None:
         return None
     first, second = recorded.answer if run.role == "server" else recorded.syn_rtt, recorded.synack_to_ack
     return vantage(distribution(first).p50, distribution(second).p50)
-
-
-def with_attempts(captured: Books, attempts: Books) -> Books:
-    """Books of packets as the capture counted them, of attempts as they are once their rows were merged.
-
-    While it runs the capture counts an attempt once for every part of it that was settled apart.
-    """
-    return replace(captured, **{name: getattr(attempts, name) for name in _OF_ATTEMPTS})
-
-
-def identities(books: Books) -> tuple[str, ...]:
-    """The sums of definition D14 with their figures; terms of zero are left out, and sums of nothing."""
-    states = {
-        "answered": books.answered,
-        "refused": books.refused,
-        "refused by ICMP": books.icmp_refused,
-        "unanswered": books.unanswered,
-        "simultaneous": books.simultaneous,
-    }
-    syns = {
-        "sent": books.syn_counted,
-        "duplicate": books.syn_duplicate,
-        "malformed": books.syn_malformed,
-        "fragment": books.syn_fragment,
-        "too short": books.syn_too_short,
-    }
-    return (*_identity("attempts", books.attempts, states), *_identity("SYNs captured", books.syn, syns))
-
-
-def _identity(name: str, total: int, terms: dict[str, int]) -> Iterator[str]:
-    right = " + ".join(f"{term} {value:,}" for term, value in terms.items() if value)
-    if total or right:
-        yield f"{name} {total:,} {'=' if total == sum(terms.values()) else '!='} {right or '0'}"

@@ -31,9 +31,9 @@ from ncps_capture.segments import (
     syn_retrans,
 )
 
-from ncps_analysis.assemble import distribution
 from ncps_analysis.attempt_tally import syn_repeats
 from ncps_analysis.captured import Group, Repeater, SlowHandshake
+from ncps_analysis.figures import distribution
 from ncps_analysis.histogram import Histogram
 
 Ints = npt.NDArray[np.int64]

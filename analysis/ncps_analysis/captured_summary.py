@@ -12,10 +12,10 @@ from typing import Final
 from ncps_capture.live import link_type_name
 from ncps_capture.segments import Books, Handshakes
 
-from ncps_analysis.assemble import distribution, identities, milestones, with_attempts
 from ncps_analysis.attempt_tally import AttemptTally, count_attempts, mark_censored
 from ncps_analysis.breakdown import Breakdown, Outstanding
 from ncps_analysis.captured import CLIENT_TO_SERVER, SERVER_TO_CLIENT, CapturedReport, CaptureFacts, LinkTypeCount
+from ncps_analysis.figures import distribution, identities, milestones, with_attempts
 from ncps_analysis.filters import Selection, choose
 from ncps_analysis.halves import vantage
 

@@ -18,7 +18,8 @@ from ncps_capture.merge import books_of, merge_rows
 from ncps_capture.segments import HANDSHAKE, Books
 from ncps_capture.spool import iter_spool, partition, read_spool
 
-from ncps_analysis.assemble import basis_of, report_of, with_attempts
+from ncps_analysis.assemble import basis_of, report_of
+from ncps_analysis.figures import with_attempts
 from ncps_analysis.join import Words, hash_of, path_words, tuples_of_handshakes, tuples_of_records
 from ncps_analysis.model import RunReport
 from ncps_analysis.offset import estimate, one_clock

@@ -25,7 +25,7 @@ from ncps_capture.attempts import (
 )
 from ncps_capture.handshake_rows import judge, put_last_syns, rows_of_synacks, rows_of_syns, stamps
 from ncps_capture.pairs import settle_pairs
-from ncps_capture.rows import join, pick
+from ncps_capture.rows import distinct, join, pick
 from ncps_capture.segments import (
     ACK,
     ANSWERED,
@@ -244,11 +244,11 @@ class _Keyed:
         """Ids of the tuples that one key does not settle, sorted."""
         tuples = self._tuples
         if self._collided:
-            return np.unique(tuples.ids)
+            return distinct(tuples.ids)
         asked = self.g_asked
         one_way, other_way = self.g_ids[asked & self.g_client], self.g_ids[asked & ~self.g_client]
         crossed = np.intersect1d(one_way, other_way) if len(one_way) and len(other_way) else one_way[:0]
-        return np.unique(
+        return distinct(
             np.concatenate(
                 (self.g_ids[self._odd], crossed, tuples.ids[tuples.alone], self._twins, self._meeting_undecided())
             )

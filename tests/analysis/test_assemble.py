@@ -19,7 +19,8 @@ from made_runs import (
     repeat_syn,
     rows,
 )
-from ncps_analysis.assemble import EARLY_END, distribution, identities, milestones
+from ncps_analysis.assemble import EARLY_END
+from ncps_analysis.figures import distribution, identities, milestones
 from ncps_analysis.histogram import Histogram
 from ncps_analysis.model import Distribution, Milestone, RepeatCauses
 from ncps_analysis.records import IO_FAILED, NO_KERNEL_RTT

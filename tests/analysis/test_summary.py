@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from made_runs import EPOCH, MONOTONIC, Made, S, finish, lossy, rows
-from ncps_analysis.assemble import with_attempts
+from ncps_analysis.figures import with_attempts
 from ncps_analysis.records import CONNECTION
 from ncps_analysis.summary import build_report, clock_offset
 from ncps_capture.errors import FileFault
