@@ -7,11 +7,12 @@ Rounds and seconds: ``make bench ARGS='--rounds 7 --seconds 4'``; ``ARGS=connect
 
 import sys
 
+import analyze
 import connections
 import link
 from contest import Settings, could_not_run
 
-SUITES = {"connections": connections.suite, "link": link.suite}
+SUITES = {"connections": connections.suite, "link": link.suite, "analyze": analyze.suite}
 
 
 def main(argv: list[str]) -> int:
