@@ -19,7 +19,7 @@ from ncps_capture.errors import FileFault
 from ncps_raw.link.plan import STREAM, LinkPlan
 
 _TRUNC_ROOM: Final = 1 << 24
-COPY_BLOCK: Final = 1 << 17
+COPY_BLOCK: Final = 1 << 16  # larger ones leave the processor's cache and are slower
 _PIPE: Final = 1 << 20
 _NOT_HERE: Final = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSOCK)
 

@@ -19,7 +19,7 @@ from ncps_raw.link.plan import RANDOM, STREAM, ZEROS, LinkPlan
 
 ROOM: Final = 1 << 20
 """Bytes of prepared memory: fits into a processor's cache."""
-COPY_BLOCK: Final = 1 << 18
+COPY_BLOCK: Final = 1 << 17
 NOTHING_NOW: Final = -1
 """What ``put`` returns if the source may have more, but not now: standard input whose writer is slow."""
 _PATIENCE_S: Final = 0.05
