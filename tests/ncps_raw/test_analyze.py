@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from analyses import CLIENT, FIXTURES, T0, analyze, attempts, figures, handshake, save, tcp
 from ncps_capture.errors import UsageError
-from running import NCPS
+from running import NCPS, run, serving
 
 from ncps_raw.analyze import view_of
 
@@ -300,3 +300,35 @@ def test_a_view_reads_its_options() -> None:
     assert view_of({**values, "--connections": True}, "").format == "jsonl"
     with pytest.raises(UsageError, match="at most 10,000"):
         view_of({**values, "--top": "1M"}, "")
+
+
+@pytest.mark.truth
+def test_public_captures_are_counted_as_they_are() -> None:
+    """The command on files of many origins; where packets differ from their truth, a fragment is why (Admission)."""
+    folder = Path(os.environ["NCPS_TRUTH_PCAPS"])
+    differ = {}
+    for line in (folder / "truth.jsonl").read_text(encoding="utf-8").splitlines():
+        truth = json.loads(line)
+        report = figures(folder / truth["local"])
+        assert all("!=" not in identity for identity in report["identities"]), truth["local"]
+        odd = {key for key in ("packets", "tcp_packets", "syn", "synack") if report[key] != truth[key]}
+        if odd:
+            differ[truth["local"].rpartition("__")[2]] = odd
+    assert differ == {"frag-ppp-ip-tcp-syn.pcap": {"tcp_packets", "syn"}}
+
+
+def test_a_saved_run_is_joined_with_any_number_of_captures(scratch: Path, tmp_path: Path) -> None:
+    saved, port = tmp_path / "r.ncps", 26_401
+    with serving(port, "-b", "127.0.0.1"):
+        code, _, err = run(
+            *("client", "127.0.0.1", "-p", str(port), "-r", "1", "-N", "2", "-t", "0.2", "--no-capture"),
+            *("--run", str(saved), "-q"),
+        )
+    assert code == 0, err
+    one, two = save(tmp_path / "1.pcap", handshake(0)), save(tmp_path / "2.pcap", handshake(MS, sport=9))
+    code, out, err = run("analyze", str(one), str(two), "--run", str(saved), "--format", "json")
+    report = json.loads(out)
+    assert code == 0, err
+    assert report["role"] == "client"
+    assert report["capture"]["file"] == f"{one}, {two}"
+    assert (report["capture"]["packets"], report["capture"]["books"]["attempts"]) == (6, 2)
