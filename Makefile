@@ -1,6 +1,6 @@
 # Everything sets itself up in .venv: `make demo` and `make test` need only make and Python 3.11 or newer.
 #   PYTHON=python3.12  which interpreter makes the environment
-#   ARGS='-k ports'    passed on: to pytest by `test`, to the benchmark by `bench`, to the soak run by `soak`
+#   ARGS='-k ports'    passed on: to pytest by `test`, to the benchmark by `bench`, to the runs of `soak` and `fuzz`
 
 SHELL := /bin/sh
 VENV  ?= .venv
@@ -16,7 +16,7 @@ PYTHON     ?= $(shell for p in $(CANDIDATES); do "$$p" -c '$(IS_NEW)' >/dev/null
 # What the tests of capture and namespaces need from the system, as program:package.
 TOOLS := tcpdump:tcpdump tshark:tshark ip:iproute2 nft:nftables unshare:util-linux
 
-.PHONY: help demo test lint bench soak fixtures install clean tools
+.PHONY: help demo test lint bench soak fuzz fixtures install clean tools
 
 help:
 	@echo 'make demo      server, client and capture on this machine, in a few seconds'
@@ -24,6 +24,7 @@ help:
 	@echo 'make lint      ruff, mypy and the walls between the floors'
 	@echo 'make bench     side by side with other programs'
 	@echo 'make soak      ten minutes at full rate, watched for what grows'
+	@echo 'make fuzz      captures cut and changed at will, until interrupted'
 	@echo 'make fixtures  write the captures in fixtures/ and their truth again'
 	@echo 'make install   ncps for this user, or for all as root (PREFIX=...)'
 	@echo 'make clean     remove the environment and all caches'
@@ -45,6 +46,9 @@ bench: $(STAMP)
 
 soak: $(STAMP)
 	@$(PY) benchmarks/soak.py $(ARGS)
+
+fuzz: $(STAMP)
+	@$(PY) tests/capture/fuzzing.py $(ARGS)
 
 fixtures: $(STAMP)
 	@$(PY) fixtures/make.py
