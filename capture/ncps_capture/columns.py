@@ -66,13 +66,15 @@ def settle_segments(
     window of D2; ``third_ack``: see ``settle_tuple``. ``by_tuple`` takes the slow way for every tuple: the reference of
     the tests.
     """
-    if third_ack or by_tuple:
+    if by_tuple:
         return _settle(segments, order_ns, window_ns, third_ack, by_tuple)
-    pairs = settle_pairs(segments, order_ns)
+    pairs = settle_pairs(segments, order_ns, third_ack)
     if not len(pairs.rows):
         return _settle(segments, order_ns, window_ns, third_ack, by_tuple)
     owner = np.full(len(segments), NOBODY, np.int64)
     owner[pairs.syn] = owner[pairs.answer] = np.arange(len(pairs.rows))
+    acked = np.flatnonzero(pairs.third != NOBODY)
+    owner[pairs.third[acked]] = acked
     rest = np.flatnonzero(owner == NOBODY)
     if not len(rest):
         return Settled(pairs.rows, pairs.ready_ns, owner)

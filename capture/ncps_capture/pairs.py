@@ -1,9 +1,10 @@
 """Handshakes of one SYN and one SYN-ACK, which are nearly all of them: found and written in a few columns. Pure.
 
 It must not decide anything ``attempts.py`` decides differently: whatever is not such a pair beyond doubt is left to
-``columns.py``, with its whole tuple. The one idea: where a tuple has two segments, a SYN and its answer, there is
-nothing to group and nothing to reduce; one sort of a number a segment tells that they are two, and every field of
-their row is a constant or a copy. A busy client soon takes the same port again, so twice two segments are as good.
+``columns.py``, with its whole tuple. The one idea: where a tuple has two segments, a SYN and its answer, or three with
+the ACK that completes them, there is nothing to group and nothing to reduce; one sort of a number a segment tells that
+they are so many, and every field of their row is a constant or a copy. A busy client soon takes the same port again,
+so twice two or three segments are as good.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ncps_capture.attempts import LIFE_NS, NOBODY
+from ncps_capture.attempts import ACK_NS, LIFE_NS, NOBODY
 from ncps_capture.rows import block, pick
 from ncps_capture.segments import (
     ACK,
@@ -26,6 +27,7 @@ from ncps_capture.segments import (
     F_TS_ECHO,
     HANDSHAKE,
     KIND_ICMP,
+    RST,
     STAMP_ANSWER,
     STAMP_FIRST,
     STAMP_LAST,
@@ -51,8 +53,7 @@ _KEPT: Final = ("mss", "source")
 
 def _usual() -> Handshakes:
     row = np.zeros(1, HANDSHAKE)
-    for name in ("t_ack_ns", "t_refused_ns"):
-        row[name] = UNKNOWN
+    row["t_refused_ns"] = UNKNOWN
     for name in ("syn_n", "synack_n"):
         row[name] = 1
     row["state"] = ANSWERED
@@ -61,6 +62,15 @@ def _usual() -> Handshakes:
 
 
 _USUAL: Final = _usual()
+_OTHER, _SYN, _ANSWER, _ACK = 0, 1, 2, 3
+_TURN: Final = np.array(
+    [
+        (_ANSWER if flags & ACK else _SYN) if flags & SYN else _ACK if flags & (ACK | RST) == ACK else _OTHER
+        for flags in range(256)
+    ],
+    np.uint8,
+)
+"""What a segment can be in a handshake, by its flags."""
 _STAMPS_SYN: Final = np.array(
     [STAMP_FIRST | STAMP_LAST if bits & BIT_TIMESTAMP else 0 for bits in range(256)], np.uint8
 )
@@ -74,17 +84,18 @@ class Pairs:
 
     syn: Ints  # index of the segment
     answer: Ints
+    third: Ints  # of the ACK to the answer; NOBODY where there is none
     rows: Handshakes
     ready_ns: Ints  # as in Settled
 
 
-def settle_pairs(segments: Segments, order_ns: Ints) -> Pairs:
-    """The rows of all such pairs, equal to those of ``settle_tuple`` without ``third_ack``.
+def settle_pairs(segments: Segments, order_ns: Ints, third_ack: bool = False) -> Pairs:
+    """The rows of all such pairs, equal to those of ``settle_tuple`` with the same ``third_ack``.
 
     ``segments``: (n,) SEGMENT rows; ``order_ns``: (n,) their times with steps of the clock undone. All segments of the
-    tuple of a pair are in pairs.
+    tuple of a pair are in pairs, or are their third ACKs, of which there are none without ``third_ack``.
     """
-    syn, answer, twins = _candidates(segments, order_ns)
+    syn, answer, third, twins = _candidates(segments, order_ns, third_ack)
     asked, told = pick(segments, syn), pick(segments, answer)
     start, ready = order_ns[syn], order_ns[answer]
     t_syn, t_synack = asked["t_ns"], told["t_ns"]
@@ -99,28 +110,48 @@ def settle_pairs(segments: Segments, order_ns: Ints) -> Pairs:
         good &= (source == told[there]) & (target == told[here])
         alone &= source == target
     good &= ~alone
+    t_ack = np.full(len(syn), UNKNOWN, np.int64)
+    if third_ack:
+        acked = np.flatnonzero(third != NOBODY)
+        done = pick(segments, third[acked])
+        t_ack[acked] = done["t_ns"]
+        good[acked] &= _completed(pick(told, acked), done, ready[acked], order_ns[third[acked]])
+        ready += ACK_NS
+        ready[acked] = order_ns[third[acked]]
     if not good.all():
         if len(twins):
             bad = np.zeros(len(segments), np.bool_)
             bad[syn[~good]] = True
             bad[twins[bad[twins].any(axis=1)]] = True
             good = ~bad[syn]
-        syn, answer, start, ready = syn[good], answer[good], start[good], ready[good]
+        syn, answer, third, start, ready, t_ack = (each[good] for each in (syn, answer, third, start, ready, t_ack))
         asked, told = pick(asked, good), pick(told, good)
-    return Pairs(syn, answer, _rows(asked, told, start), ready)
+    return Pairs(syn, answer, third, _rows(asked, told, start, t_ack), ready)
 
 
-def _candidates(segments: Segments, order_ns: Ints) -> tuple[Ints, Ints, Ints]:
-    """Indices of SYNs, of the SYN-ACK behind each, and of the two SYNs, a row, where the second reuses the tuple.
+def _completed(told: Segments, done: Segments, told_ns: Ints, done_ns: Ints) -> Bools:
+    """Whether each of these ACKs acknowledges the SYN-ACK beside it (definition D12)."""
+    late = done_ns - told_ns
+    good: Bools = (late >= 0) & (late <= ACK_NS) & (late == done["t_ns"] - told["t_ns"])
+    good &= done["ack"] - np.uint32(1) == told["seq"]
+    good &= done["tunnel"] == told["tunnel"]
+    for here, there in _MIRRORED:
+        good &= (done[here] == told[there]) & (done[there] == told[here])
+    return good
 
-    Two or four segments share a number here that as a rule is that of their tuple. Equal tuples have equal numbers, so
-    no other segment is on theirs.
+
+def _candidates(segments: Segments, order_ns: Ints, third_ack: bool) -> tuple[Ints, Ints, Ints, Ints]:
+    """Indices of SYNs, of the SYN-ACK and the ACK behind each, and of the two SYNs, a row, of a tuple used again.
+
+    Two or three segments, or twice as many, share a number here that as a rule is that of their tuple. Equal tuples
+    have equal numbers, so no other segment is on theirs.
     """
-    flags: Flags = segments["flags"] & np.uint8(SYN | ACK)
-    flags[segments["kind"] == KIND_ICMP] = 0
+    turns: Flags = _TURN[segments["flags"]]
+    turns[segments["kind"] == KIND_ICMP] = _OTHER
     size = len(segments)
-    if not (flags == SYN | ACK).any():
-        return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, 2), np.int64)
+    if not (turns == _ANSWER).any():
+        nothing = np.zeros(0, np.int64)
+        return nothing, nothing, nothing, np.zeros((0, 2), np.int64)
     below = np.uint64((1 << size.bit_length()) - 1)
     # The index of a segment takes the low bits of its number, so that sorting needs no second array.
     numbers = _endpoints(segments, "src_lo", "sport")
@@ -134,29 +165,37 @@ def _candidates(segments: Segments, order_ns: Ints) -> tuple[Ints, Ints, Ints]:
     cuts = np.flatnonzero(numbers[1:] ^ numbers[:-1] > below) + 1
     starts = np.concatenate((np.zeros(1, np.int64), cuts))
     sizes = np.diff(starts, append=size)
-    two, four = starts[sizes == 2], starts[sizes == 4]
-    if len(four):
-        four = four[_reused(segments, order_ns, flags, [index[four + i] for i in range(4)])]
-    first = np.concatenate((two, four, four + 2))
-    one, other = index[first], index[first + 1]
-    kind, answers = flags[one], flags[other]
-    fits = (kind & answers & SYN != 0) & (kind != answers)
-    in_turn = kind == SYN
-    mate = np.full(size, NOBODY, np.int64)
-    mate[np.where(in_turn, one, other)[fits]] = np.where(in_turn, other, one)[fits]
+    mate, third = np.full((2, size), NOBODY, np.int64)
+    twins = []
+    for length in (2, 3) if third_ack else (2,):
+        again = starts[sizes == 2 * length]
+        again = again[_reused(segments, order_ns, turns, index, again, length)]
+        first = np.concatenate((starts[sizes == length], again, again + length))
+        one, other = index[first], index[first + 1]
+        in_turn = turns[one] == _SYN
+        asked, told = np.where(in_turn, one, other), np.where(in_turn, other, one)
+        fits = (turns[asked] == _SYN) & (turns[told] == _ANSWER)
+        if length == 3:
+            done = index[first + 2]
+            fits &= turns[done] == _ACK
+            third[asked[fits]] = done[fits]
+        mate[asked[fits]] = told[fits]
+        twins.append(np.stack((index[again], index[again + length]), axis=1))
     syn = np.flatnonzero(mate != NOBODY)
-    return syn, mate[syn], np.stack((index[four], index[four + 2]), axis=1)
+    return syn, mate[syn], third[syn], np.concatenate(twins)
 
 
-def _reused(segments: Segments, order_ns: Ints, flags: Flags, of_four: list[Ints]) -> Bools:
-    """Whether four segments are question, answer and, all decided, another question and its answer."""
-    first, decided, again, last = of_four
-    turns: Bools = (
-        (flags[first] == SYN) & (flags[decided] == SYN | ACK) & (flags[again] == SYN) & (flags[last] == SYN | ACK)
-    )
-    turns &= order_ns[decided] < order_ns[again]
-    turns &= segments["seq"][first] != segments["seq"][again]
-    return turns
+def _reused(segments: Segments, order_ns: Ints, turns: Flags, index: Ints, start: Ints, length: int) -> Bools:
+    """Whether the ``2 * length`` segments from each start are a handshake and, all decided, another one."""
+    rows = [index[start + i] for i in range(2 * length)]
+    good = np.ones(len(start), np.bool_)
+    for i, row in enumerate(rows):
+        good &= turns[row] == (_SYN, _ANSWER, _ACK)[i % length]
+    first, decided, again = rows[0], rows[1], rows[length]
+    for row in {1: decided, length - 1: rows[length - 1]}.values():
+        good &= order_ns[row] < order_ns[again]
+    good &= segments["seq"][first] != segments["seq"][again]
+    return good
 
 
 def _endpoints(segments: Segments, address: str, port: str) -> npt.NDArray[np.uint64]:
@@ -169,7 +208,7 @@ def _endpoints(segments: Segments, address: str, port: str) -> npt.NDArray[np.ui
     return out
 
 
-def _rows(asked: Segments, told: Segments, order_ns: Ints) -> Handshakes:
+def _rows(asked: Segments, told: Segments, order_ns: Ints, t_ack: Ints) -> Handshakes:
     rows = pick(_USUAL, np.zeros(len(asked), np.int64))
     t_syn, t_synack, tsval, tsecr = asked["t_ns"], told["t_ns"], asked["tsval"], told["tsecr"]
     block(rows, *_ADDRESSES[1])[:] = block(asked, *_ADDRESSES[0])
@@ -178,6 +217,7 @@ def _rows(asked: Segments, told: Segments, order_ns: Ints) -> Handshakes:
     for name in ("t_syn_first_ns", "t_syn_last_ns", "t_syn_before_ns"):
         rows[name] = t_syn
     rows["t_synack_ns"] = t_synack
+    rows["t_ack_ns"] = t_ack
     rows["rtt_ts_ns"] = t_synack - t_syn
     rows["t_order_ns"] = order_ns
     rows["isn"], rows["server_isn"] = asked["seq"], told["seq"]

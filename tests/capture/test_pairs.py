@@ -17,7 +17,8 @@ PLAIN = [syn(0, tsval=5), synack(1, tsval=9, tsecr=5)]
 LATER = X + 5000
 
 
-STORIES = ["pair"] * 3 + ["reused"] * 2 + ["thrice", "copied", "syn", "answer", "refused", "acked", "tfo"]
+ACKED = ["acked"] * 3 + ["acked again"] * 2 + ["acked twice", "acked late", "acked otherwise"]
+STORIES = ["pair"] * 3 + ["reused"] * 2 + ["thrice", "copied", "syn", "answer", "refused", "tfo"] + ACKED
 
 
 def order_of(segments: sg.Segments) -> np.ndarray:
@@ -44,12 +45,19 @@ def crowds(draw):
         again = isn + draw(st.sampled_from([0, 1, 9000]))
         gap = at + answer + draw(st.sampled_from([0, 0.001, 50]))
         story = draw(st.sampled_from(STORIES))
+        done = segment(gap, ">", "A", isn + 1, i + 1, ends)
+        anew = [syn(gap + 1, again, ends=ends), synack(gap + 2, again, draw(st.sampled_from([i, 77])), ends=ends)]
+        last = segment(gap + 3, ">", "A", again + 1, draw(st.sampled_from([i, 77])) + 1, ends)
         more = {
             "reused": [syn(gap, again, ends=ends), synack(gap + 1, again, 77, ends=ends)],
             "thrice": [syn(gap + k, again + k, ends=ends) for k in range(2)],
             "copied": [copy(draw(st.sampled_from(pair)), draw(st.sampled_from([0, 1, 4.9, 9])))],
             "refused": [rst(gap, isn, ends=ends)],
-            "acked": [segment(gap, ">", "A", isn + 1, i + 1, ends)],
+            "acked": [done],
+            "acked again": [done, *anew, last],
+            "acked twice": [done, copy(done, draw(st.sampled_from([0, 1, 9])))],
+            "acked late": [copy(done, draw(st.sampled_from([3999, 4000, 4001])))],
+            "acked otherwise": [segment(gap, draw(st.sampled_from("<>")), "A", isn + 1, i + draw(st.booleans()), ends)],
         }
         if story == "tfo":
             pair[0]["bits"] |= sg.BIT_TFO
@@ -70,11 +78,13 @@ def test_pairs_among_anything_else_are_what_the_definitions_say(segments, third_
 
 
 @unhurried
-@given(crowds())
-def test_a_tuple_is_in_pairs_with_all_its_segments_or_with_none(segments):
-    pairs = settle_pairs(segments, order_of(segments))
+@given(crowds(), st.booleans())
+def test_a_tuple_is_in_pairs_with_all_its_segments_or_with_none(segments, third_ack):
+    pairs = settle_pairs(segments, order_of(segments), third_ack)
+    third = pairs.third[pairs.third != NOBODY]
+    assert third_ack or not len(third)
     inside = np.zeros(len(segments), np.int64)
-    np.add.at(inside, np.concatenate((pairs.syn, pairs.answer)), 1)
+    np.add.at(inside, np.concatenate((pairs.syn, pairs.answer, third)), 1)
     seen: dict[object, set[int]] = {}
     for row, times in zip(segments.tolist(), inside.tolist(), strict=True):
         row = dict(zip(segments.dtype.names, row, strict=True))
@@ -121,6 +131,37 @@ def test_what_is_a_pair(story, pairs):
     alone, crowd = stack(story), stack([*story, *beside])
     assert len(settle_pairs(alone, order_of(alone)).rows) == pairs
     assert len(settle_pairs(crowd, order_of(crowd)).rows) == pairs + 1
+
+
+DONE = segment(2, ">", "A", X + 1, Y + 1)
+ANEW = [syn(3, LATER), synack(4, LATER)]
+
+
+@pytest.mark.parametrize(
+    ("story", "pairs"),
+    [
+        pytest.param([*PLAIN, DONE], 1, id="a pair and its ACK"),
+        pytest.param(PLAIN, 1, id="no ACK yet"),
+        pytest.param([*PLAIN, DONE, *ANEW, copy(DONE, 3)], 2, id="the tuple used again, with the same server ISN"),
+        pytest.param([*PLAIN, DONE, *ANEW], 0, id="the tuple used again, not acknowledged yet"),
+        pytest.param([*PLAIN, DONE, copy(DONE, 1)], 0, id="two ACKs"),
+        pytest.param([*PLAIN, segment(2, ">", "RA", X + 1, Y + 1)], 0, id="an RST"),
+        pytest.param([*PLAIN, segment(2, ">", "A", X + 1, Y + 2)], 0, id="another number"),
+        pytest.param([*PLAIN, segment(2, "<", "A", X + 1, Y + 1)], 0, id="an ACK of the server"),
+        pytest.param([*PLAIN, copy(DONE, 0, tunnel=3)], 0, id="an ACK in a tunnel"),
+        pytest.param([*PLAIN, copy(DONE, -1.5)], 0, id="an ACK before the answer"),
+        pytest.param([*PLAIN, copy(DONE, 3999)], 1, id="four seconds later"),
+        pytest.param([*PLAIN, copy(DONE, 3999.1)], 0, id="later still"),
+        pytest.param([*PLAIN, copy(DONE, 1), syn(3, LATER), synack(4, LATER), copy(DONE, 3)], 0, id="no order"),
+    ],
+)
+def test_what_is_a_pair_that_was_acknowledged(story, pairs):
+    segments = stack(story)
+    found = settle_pairs(segments, order_of(segments), third_ack=True)
+    assert len(found.rows) == pairs
+    assert [row["t_ack_ns"] for row in found.rows] == [
+        sg.UNKNOWN if i == NOBODY else segments["t_ns"][i] for i in found.third.tolist()
+    ]
 
 
 @pytest.mark.parametrize("ends", [("10.0.0.2", 80, "10.0.0.2", 80), ("10.0.0.2", 81, "10.0.0.2", 80)])
