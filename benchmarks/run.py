@@ -10,9 +10,10 @@ import sys
 import analyze
 import connections
 import link
+import scaling
 from contest import Settings, could_not_run
 
-SUITES = {"connections": connections.suite, "link": link.suite, "analyze": analyze.suite}
+SUITES = {"connections": connections.suite, "link": link.suite, "analyze": analyze.suite, "scaling": scaling.suite}
 
 
 def main(argv: list[str]) -> int:
