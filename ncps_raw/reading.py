@@ -18,6 +18,7 @@ from ncps_capture.decode import decode
 from ncps_capture.errors import FileFault
 from ncps_capture.handshake import HandshakeTable
 from ncps_capture.live import link_type_name
+from ncps_capture.memory import keep_freed_memory
 from ncps_capture.segments import ACK, RST, SYN, Handshakes, Segments
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def read_captures(
     Files begin at once and are read in order of time; of each everything up to damage. FileFault, in one line, for one
     that cannot be read at all, and where not a single packet could be decoded.
     """
+    keep_freed_memory()
     opened = _open(paths)
     table = HandshakeTable(dup_window_ns, third_ack=True)
     facts = CaptureFacts()

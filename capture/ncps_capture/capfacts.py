@@ -21,9 +21,9 @@ SANE_CAPLEN: Final = 256 << 10
 """libpcap's own limit of a packet; writers with a larger snaplen say so in the header, up to MOST_SNAPLEN."""
 MOST_SNAPLEN: Final = 16 << 20
 """A header may claim 4 GiB. No packet is as long as this, and no more is ever held for one that says it is."""
-BATCH_ROWS: Final = 16384
-BATCH_BYTES: Final = 4 << 20
-"""Most of one batch, about: the columns of more rows no longer fit the cache."""
+BATCH_ROWS: Final = 65_536
+BATCH_BYTES: Final = 16 << 20
+"""Most of one batch, about: more rows no longer fit the cache, and fewer share the cost of a call."""
 
 
 @dataclass

@@ -10,7 +10,6 @@ gives up all rights: only then it looks at what the network sends. Knows nothing
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
 import signal
@@ -35,6 +34,7 @@ from ncps_capture.decode import decode
 from ncps_capture.errors import CaptureUnavailable, FileFault, NcpsError
 from ncps_capture.handshake import HandshakeTable, books_of
 from ncps_capture.live import HAND_OVER_MS, LiveSource, link_type_name, open_live
+from ncps_capture.memory import keep_freed_memory
 from ncps_capture.pcapngwrite import PcapngWriter
 from ncps_capture.pcapwrite import PcapWriter
 from ncps_capture.privileges import give_up_rights, hand_over, heir
@@ -51,9 +51,6 @@ _IGNORED: Final = (signal.SIGINT, signal.SIGTERM)
 _SILENCE_S: Final = 5.0  # without a tick and without using a processor: it is stopped, and nothing will come
 _LOOK_S: Final = 0.2
 _CPU_CLOCK: Final = 2  # in the number that Linux gives to the clock of a process (clock_getcpuclockid(3))
-_MMAP_THRESHOLD: Final = -3  # these two of glibc's mallopt(3)
-_TRIM_THRESHOLD: Final = -1
-_KEPT_BYTES: Final = 32 << 20
 _LAST_WORDS_S: Final = 30.0  # for settling and writing what is open at the end of a long run
 
 
@@ -377,7 +374,7 @@ def _main(spec: CaptureSpec, counters: Counters, pipe: Connection) -> None:
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _IGNORED)
-    _keep_freed_memory()
+    keep_freed_memory()
     try:
         capturing = _Capturing(spec, counters)
         source, standing = capturing.source, capturing.standing
@@ -439,16 +436,6 @@ def _drain(capturing: _Capturing, expected_answered: int | None, grace_s: float)
 def _say(pipe: Connection, text: str) -> None:
     with suppress(OSError):  # nobody is left to hear it
         pipe.send(("failed", text))
-
-
-def _keep_freed_memory() -> None:
-    """Have glibc keep the columns of one tick for the next, instead of asking the kernel for zeroed pages each time:
-    a third of what a tick costs. Elsewhere nothing happens.
-    """
-    with suppress(OSError, TypeError, AttributeError):  # no C library to load by no name, or one without mallopt
-        libc = ctypes.CDLL(None)
-        libc.mallopt(_MMAP_THRESHOLD, _KEPT_BYTES)
-        libc.mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
 def _reap(process: BaseProcess, pipe: Connection) -> None:

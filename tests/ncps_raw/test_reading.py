@@ -47,7 +47,7 @@ def test_rows_come_while_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     whole: list[Any] = []
     read_captures([str(path)], whole.append)
     monkeypatch.setattr(reading, "_SETTLE_SEGMENTS", 500)
-    monkeypatch.setattr("ncps_capture.pcapfile._BATCH_ROWS", 600, raising=False)
+    monkeypatch.setattr("ncps_capture.pcapfile.BATCH_ROWS", 600)
     parts: list[Any] = []
     read_captures([str(path)], parts.append)
     assert np.array_equal(merge_rows(np.concatenate(parts)), merge_rows(np.concatenate(whole)))
