@@ -17,7 +17,7 @@ from ncps_capture.merge import merge_rows
 from ncps_capture.rows import join, pick
 from ncps_capture.segments import HANDSHAKE, Handshakes
 from ncps_capture.spool import SpoolWriter, read_spool
-from ncps_capture.tuples import tuples_of_handshakes
+from ncps_capture.tuples import hashes_of_handshakes
 
 MOST_ROWS: Final = 300_000
 """Rows kept in memory, 57 MB of them."""
@@ -105,7 +105,7 @@ class RowStore:
         if not self._held_n:
             return
         rows = self._rows()
-        part = tuples_of_handshakes(rows).hashes % np.uint64(self._parts)
+        part = hashes_of_handshakes(rows) % np.uint64(self._parts)
         order = np.argsort(part, kind="stable")
         rows = pick(rows, order)
         ends = np.cumsum(np.bincount(part.astype(np.int64), minlength=self._parts))

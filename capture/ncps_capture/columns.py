@@ -24,6 +24,7 @@ from ncps_capture.attempts import (
     settle_tuple,
 )
 from ncps_capture.handshake_rows import judge, put_last_syns, rows_of_synacks, rows_of_syns, stamps
+from ncps_capture.lone import settle_lone
 from ncps_capture.pairs import settle_pairs
 from ncps_capture.rows import distinct, join, pick
 from ncps_capture.segments import (
@@ -70,7 +71,7 @@ def settle_segments(
         return _settle(segments, order_ns, window_ns, third_ack, by_tuple)
     pairs = settle_pairs(segments, order_ns, third_ack)
     if not len(pairs.rows):
-        return _settle(segments, order_ns, window_ns, third_ack, by_tuple)
+        return _unpaired(segments, order_ns, window_ns, third_ack)
     owner = np.full(len(segments), NOBODY, np.int64)
     owner[pairs.syn] = owner[pairs.answer] = np.arange(len(pairs.rows))
     acked = np.flatnonzero(pairs.third != NOBODY)
@@ -78,9 +79,22 @@ def settle_segments(
     rest = np.flatnonzero(owner == NOBODY)
     if not len(rest):
         return Settled(pairs.rows, pairs.ready_ns, owner)
-    found = _settle(pick(segments, rest), order_ns[rest], window_ns, third_ack, by_tuple)
+    found = _unpaired(pick(segments, rest), order_ns[rest], window_ns, third_ack)
     owner[rest] = np.where(found.owner == NOBODY, NOBODY, found.owner + len(pairs.rows))
     return Settled(join((pairs.rows, found.rows)), np.concatenate((pairs.ready_ns, found.ready_ns)), owner)
+
+
+def _unpaired(segments: Segments, order_ns: Ints, window_ns: int, third_ack: bool) -> Settled:
+    lone = settle_lone(segments, order_ns)
+    if not len(lone.rows):
+        return _settle(segments, order_ns, window_ns, third_ack, by_tuple=False)
+    others = np.ones(len(segments), np.bool_)
+    others[lone.syn] = False
+    rest = np.flatnonzero(others)
+    found = _settle(pick(segments, rest), order_ns[rest], window_ns, third_ack, by_tuple=False)
+    return _join(
+        len(segments), [(lone.syn, Settled(lone.rows, lone.ready_ns, np.arange(len(lone.rows)))), (rest, found)]
+    )
 
 
 def _settle(segments: Segments, order_ns: Ints, window_ns: int, third_ack: bool, by_tuple: bool) -> Settled:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ncps_capture.attempts import CENSORED_NS, NOBODY, Settled
 from ncps_capture.columns import settle_segments
 from ncps_capture.merge import books_of, merge_rows
-from ncps_capture.rows import join, pick
+from ncps_capture.rows import distinct, join, pick
 from ncps_capture.segments import (
     ANSWERED,
     F_CENSORED,
@@ -31,7 +31,7 @@ from ncps_capture.segments import (
     rtt_first_ns,
     syn_retrans,
 )
-from ncps_capture.tuples import Words, tuples_of_segments
+from ncps_capture.tuples import Words, hashes_of_segments
 from ncps_capture.waiting import Waiting
 
 __all__ = ["HandshakeTable", "books_of", "merge_rows"]
@@ -46,8 +46,8 @@ _SET_ASIDE_AT_LEAST: Final = 2048
 """Setting aside costs a copy of all that waits: worth it for many, and for those that have waited a while."""
 
 _MOST_WAITING: Final = 4_000_000
-"""Segments that wait, some 130 bytes each. Beyond that the oldest leave undecided, and ``merge_rows`` finds what answers
-them later; a refusal that late is ignored, which a black hole that swallows millions does not send.
+"""Segments that wait, some 130 bytes each. Beyond that the oldest leave undecided, and ``merge_rows`` finds what
+answers them later; a refusal that late is ignored, which a black hole that swallows millions does not send.
 """
 
 _MOST_SYNS: Final = 1000
@@ -166,7 +166,7 @@ class HandshakeTable:
         """Settle what came, with what waited for it or need not wait any longer."""
         parts, self._new = self._new, []
         if len(self._waiting):
-            wanted = np.concatenate((overdue, *(tuples_of_segments(segments).hashes for segments, _ in parts)))
+            wanted = np.concatenate((overdue, *(hashes_of_segments(segments) for segments, _ in parts)))
             again, again_ns = self._waiting.take(wanted)
             if len(again):
                 _add(self._aside, self._settle_all(again, again_ns).rows, -1)
@@ -189,9 +189,11 @@ class HandshakeTable:
         idle = found.rows["t_order_ns"] < horizon
         if np.count_nonzero(idle) < _SET_ASIDE_AT_LEAST:
             return
-        hashes = tuples_of_segments(self._segments).hashes
+        hashes = hashes_of_segments(self._segments)
         waits = np.append(idle, False)[found.owner] & (self._order_ns < horizon)
-        waits &= ~np.isin(hashes, hashes[~waits])  # a tuple goes whole or not at all
+        stay = distinct(hashes[~waits])
+        if len(stay):  # a tuple goes whole or not at all
+            waits &= stay[np.minimum(np.searchsorted(stay, hashes), len(stay) - 1)] != hashes
         going = np.zeros(len(found.rows), np.bool_)
         going[found.owner[waits]] = True
         if not going.any():

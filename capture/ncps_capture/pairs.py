@@ -152,19 +152,7 @@ def _candidates(segments: Segments, order_ns: Ints, third_ack: bool) -> tuple[In
     if not (turns == _ANSWER).any():
         nothing = np.zeros(0, np.int64)
         return nothing, nothing, nothing, np.zeros((0, 2), np.int64)
-    below = np.uint64((1 << size.bit_length()) - 1)
-    # The index of a segment takes the low bits of its number, so that sorting needs no second array.
-    numbers = _endpoints(segments, "src_lo", "sport")
-    numbers += _endpoints(segments, "dst_lo", "dport")
-    numbers += segments["src_hi"] ^ segments["dst_hi"]
-    numbers *= _ODD
-    numbers &= ~below
-    numbers |= np.arange(size, dtype=np.uint64)
-    numbers.sort()
-    index = (numbers & below).view(np.int64)
-    cuts = np.flatnonzero(numbers[1:] ^ numbers[:-1] > below) + 1
-    starts = np.concatenate((np.zeros(1, np.int64), cuts))
-    sizes = np.diff(starts, append=size)
+    index, starts, sizes = neighbours(segments)
     mate, third = np.full((2, size), NOBODY, np.int64)
     twins = []
     for length in (2, 3) if third_ack else (2,):
@@ -183,6 +171,26 @@ def _candidates(segments: Segments, order_ns: Ints, third_ack: bool) -> tuple[In
         twins.append(np.stack((index[again], index[again + length]), axis=1))
     syn = np.flatnonzero(mate != NOBODY)
     return syn, mate[syn], third[syn], np.concatenate(twins)
+
+
+def neighbours(segments: Segments) -> tuple[Ints, Ints, Ints]:
+    """Indices of all segments, each tuple's together and in their order; where each group begins, and its size.
+
+    Two tuples may share a group, which is rare; no tuple is in two. There must be a segment.
+    """
+    size = len(segments)
+    below = np.uint64((1 << size.bit_length()) - 1)
+    # The index of a segment takes the low bits of its number, so that sorting needs no second array.
+    numbers = _endpoints(segments, "src_lo", "sport")
+    numbers += _endpoints(segments, "dst_lo", "dport")
+    numbers += segments["src_hi"] ^ segments["dst_hi"]
+    numbers *= _ODD
+    numbers &= ~below
+    numbers |= np.arange(size, dtype=np.uint64)
+    numbers.sort()
+    cuts = np.flatnonzero(numbers[1:] ^ numbers[:-1] > below) + 1
+    starts = np.concatenate((np.zeros(1, np.int64), cuts))
+    return (numbers & below).view(np.int64), starts, np.diff(starts, append=size)
 
 
 def _reused(segments: Segments, order_ns: Ints, turns: Flags, index: Ints, start: Ints, length: int) -> Bools:
@@ -209,27 +217,36 @@ def _endpoints(segments: Segments, address: str, port: str) -> npt.NDArray[np.ui
 
 
 def _rows(asked: Segments, told: Segments, order_ns: Ints, t_ack: Ints) -> Handshakes:
-    rows = pick(_USUAL, np.zeros(len(asked), np.int64))
-    t_syn, t_synack, tsval, tsecr = asked["t_ns"], told["t_ns"], asked["tsval"], told["tsecr"]
-    block(rows, *_ADDRESSES[1])[:] = block(asked, *_ADDRESSES[0])
-    block(rows, *_PORTS)[:] = block(asked, *_PORTS)
-    block(rows, *_KEPT)[:] = block(asked, *_KEPT)
-    for name in ("t_syn_first_ns", "t_syn_last_ns", "t_syn_before_ns"):
-        rows[name] = t_syn
+    rows = begun(_USUAL, asked, order_ns)
+    t_syn, t_synack, tsecr = asked["t_ns"], told["t_ns"], told["tsecr"]
+    rows["t_syn_before_ns"] = t_syn
     rows["t_synack_ns"] = t_synack
     rows["t_ack_ns"] = t_ack
     rows["rtt_ts_ns"] = t_synack - t_syn
-    rows["t_order_ns"] = order_ns
-    rows["isn"], rows["server_isn"] = asked["seq"], told["seq"]
-    rows["tsval_first"] = rows["tsval_last"] = tsval
+    rows["server_isn"] = told["seq"]
     rows["tsecr"] = tsecr
+    stamps = rows["stamps"] | _STAMPS_ANSWER[told["bits"]]
+    rows["stamps"] = stamps
+    rows["flags"][(stamps == _ALL_STAMPS) & (asked["tsval"] == tsecr)] |= F_TS_ECHO
+    return rows
+
+
+def begun(row: Handshakes, asked: Segments, order_ns: Ints) -> Handshakes:
+    """Copies of ``row``, (1,) HANDSHAKE, each with all that one SYN without data tells. (n,) HANDSHAKE.
+
+    ``asked``: (n,) SEGMENT rows; ``order_ns``: (n,) their times with steps of the clock undone.
+    """
+    rows = pick(row, np.zeros(len(asked), np.int64))
+    t_syn, tsval, bits = asked["t_ns"], asked["tsval"], asked["bits"]
+    block(rows, *_ADDRESSES[1])[:] = block(asked, *_ADDRESSES[0])
+    block(rows, *_PORTS)[:] = block(asked, *_PORTS)
+    block(rows, *_KEPT)[:] = block(asked, *_KEPT)
+    rows["t_syn_first_ns"] = rows["t_syn_last_ns"] = t_syn
+    rows["t_order_ns"] = order_ns
+    rows["isn"] = asked["seq"]
+    rows["tsval_first"] = rows["tsval_last"] = tsval
     for name in ("frame", "tunnel", "ip_version", "wscale", "ttl"):
         rows[name] = asked[name]
-    bits = asked["bits"]
-    stamps = _STAMPS_SYN[bits] | _STAMPS_ANSWER[told["bits"]]
-    rows["stamps"] = stamps
-    echo = (stamps == _ALL_STAMPS) & (tsval == tsecr)
-    flags = np.where(echo, np.uint16(F_RTT_EXACT | F_TS_ECHO), np.uint16(F_RTT_EXACT))
-    flags[bits & BIT_TFO != 0] |= F_TFO
-    rows["flags"] = flags
+    rows["stamps"] = _STAMPS_SYN[bits]
+    rows["flags"][bits & BIT_TFO != 0] |= F_TFO
     return rows

@@ -15,9 +15,13 @@ import numpy.typing as npt
 from ncps_capture.segments import Handshakes, Segments
 
 Words = npt.NDArray[np.uint64]
+Bools = npt.NDArray[np.bool_]
+Names = tuple[str, str, str]
 
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT: Final = np.uint64(29)
+_SEGMENT: Final = (("src_hi", "src_lo", "sport"), ("dst_hi", "dst_lo", "dport"))
+_HANDSHAKE: Final = (("client_hi", "client_lo", "sport"), ("server_hi", "server_lo", "dport"))
 
 
 @dataclass(frozen=True)
@@ -25,19 +29,19 @@ class Tuples:
     """Four-tuple of each row. One element a row."""
 
     ids: Words  # equal for equal tuples and tunnels, whichever way the row goes; different for different ones
-    reverse: npt.NDArray[np.bool_]  # the row goes from the larger endpoint to the smaller
+    reverse: Bools  # the row goes from the larger endpoint to the smaller
     hashes: Words  # equal for equal tuples, as a rule different for different ones; the same in every call
-    alone: npt.NDArray[np.bool_]  # both endpoints are the same: a socket connected to itself
+    alone: Bools  # both endpoints are the same: a socket connected to itself
 
 
 def tuples_of_segments(segments: Segments) -> Tuples:
     """Tuples of segment rows; an ICMP row goes the way of the packet it quotes."""
-    return _tuples(segments, ("src_hi", "src_lo", "sport"), ("dst_hi", "dst_lo", "dport"))
+    return _tuples(segments, *_SEGMENT)
 
 
 def tuples_of_handshakes(rows: Handshakes) -> Tuples:
     """Tuples of handshake rows, in the direction from client to server."""
-    return _tuples(rows, ("client_hi", "client_lo", "sport"), ("server_hi", "server_lo", "dport"))
+    return _tuples(rows, *_HANDSHAKE)
 
 
 def mix(parts: list[Words]) -> Words:
@@ -50,7 +54,22 @@ def mix(parts: list[Words]) -> Words:
     return out
 
 
-def _tuples(rows: npt.NDArray[np.void], one: tuple[str, str, str], other: tuple[str, str, str]) -> Tuples:
+def hashes_of_segments(segments: Segments) -> Words:
+    """``tuples_of_segments(segments).hashes``, without the sort that tells tuples of equal hashes apart."""
+    return _mixed(segments, *_SEGMENT)[0]
+
+
+def hashes_of_handshakes(rows: Handshakes) -> Words:
+    """``tuples_of_handshakes(rows).hashes``, likewise."""
+    return _mixed(rows, *_HANDSHAKE)[0]
+
+
+def _tuples(rows: npt.NDArray[np.void], one: Names, other: Names) -> Tuples:
+    hashes, words, reverse, alone = _mixed(rows, one, other)
+    return Tuples(_distinct(hashes, words), reverse, hashes, alone)
+
+
+def _mixed(rows: npt.NDArray[np.void], one: Names, other: Names) -> tuple[Words, list[Words], Bools, Bools]:
     hi, lo, port = (rows[name].astype(np.uint64) for name in one)
     hi2, lo2, port2 = (rows[name].astype(np.uint64) for name in other)
     same_hi, same_lo, same_port = hi == hi2, lo == lo2, port == port2
@@ -63,8 +82,7 @@ def _tuples(rows: npt.NDArray[np.void], one: tuple[str, str, str], other: tuple[
         np.where(reverse, lo, lo2),
         ports << np.uint64(32) | rows["tunnel"],
     ]
-    hashes = mix(words)
-    return Tuples(_distinct(hashes, words), reverse, hashes, same_hi & same_lo & same_port)
+    return mix(words), words, reverse, same_hi & same_lo & same_port
 
 
 def _distinct(ids: Words, words: list[Words]) -> Words:

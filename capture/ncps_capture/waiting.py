@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ncps_capture.rows import join, pick
+from ncps_capture.rows import distinct, join, pick
 from ncps_capture.segments import SEGMENT, Segments
 from ncps_capture.tuples import Words
 
@@ -84,7 +84,7 @@ class Waiting:
 
     def take(self, hashes: Words) -> tuple[Segments, Ints]:
         """Segments and order times of the tuples with one of these hashes; they wait here no longer."""
-        asked = np.unique(hashes)
+        asked = distinct(hashes)
         segments, order_ns = [np.zeros(0, SEGMENT)], [np.zeros(0, np.int64)]
         for i, block in enumerate(self._blocks):
             found = block.take(asked)
