@@ -1,7 +1,8 @@
 """Write a large capture of mixed traffic: python make_capture.py FILE [PACKETS] [--pcapng] [--syn-only]
 
-Ten packets a connection: SYN, SYN-ACK, ACK, six with data, FIN; about 550 bytes a packet. Checksums are left 0. With
---syn-only every packet is a bare SYN. The bytes depend on the arguments alone.
+Ten packets a connection: SYN, SYN-ACK, ACK, six with data, FIN; about 550 bytes a packet. Sequence and acknowledgement
+numbers run on as TCP's do; checksums are left 0. With --syn-only every packet is a bare SYN. The bytes depend on the
+arguments alone.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ import numpy.typing as npt
 FLAGS = np.array([0x02, 0x12, 0x10, 0x18, 0x18, 0x18, 0x18, 0x18, 0x18, 0x11], np.uint8)
 PAYLOADS = np.array([0, 0, 0, 120, 1400, 1400, 600, 900, 460, 0])
 FROM_CLIENT = np.array([1, 0, 1, 1, 0, 0, 1, 0, 1, 1], bool)
+USED = PAYLOADS + (FLAGS & 0x03 != 0)  # SYN and FIN take a number each
+SENT = [np.append(0, np.cumsum(np.where(side, USED, 0)))[:-1].astype(np.uint32) for side in (FROM_CLIENT, ~FROM_CLIENT)]
+"""Numbers used by client and by server before each packet."""
 HEADERS = 14 + 20 + 32  # Ethernet, IPv4, TCP with twelve bytes of options
 CHUNK = 100_000
 START_NS = 1_700_000_000 * 10**9
@@ -44,9 +48,9 @@ def frames(first: int, count: int, syn_only: bool) -> tuple[npt.NDArray[np.uint8
     put(out, 34, np.where(outward, port, 80).astype(">u2"))
     put(out, 36, np.where(outward, 80, port).astype(">u2"))
     isn = connection * np.uint32(2654435761)
-    later = (kind > 0).astype(np.uint32)
-    put(out, 38, np.where(outward, isn + later, ~isn + (kind > 1).astype(np.uint32)).astype(">u4"))
-    put(out, 42, np.where(kind == 0, 0, np.where(outward, ~isn, isn) + 1).astype(">u4"))
+    from_client, from_server = isn + SENT[0][kind], ~isn + SENT[1][kind]
+    put(out, 38, np.where(outward, from_client, from_server).astype(">u4"))
+    put(out, 42, np.where(kind == 0, 0, np.where(outward, from_server, from_client)).astype(">u4"))
     out[:, 46], out[:, 47] = 0x80, FLAGS[kind]
     out[:, 48:50] = 0xFF
     out[:, 54:66] = np.frombuffer(bytes.fromhex("020405b40103030701010101"), np.uint8)  # MSS, window scale, padding
