@@ -33,7 +33,7 @@ from ncps_capture.segments import (
     Segments,
 )
 from ncps_capture.stack import Bytes, Ints, be16
-from ncps_capture.tcp_options import ABSENT_WSCALE, OPTIONS_MAX, WIDTH, parse_options
+from ncps_capture.tcp_options import ABSENT_WSCALE, OPTIONS_MAX, WIDTH, parse_options, up_to
 from ncps_capture.tunnels import OF_PROTOCOL, unwrap
 from ncps_capture.usual import read_usual
 
@@ -369,9 +369,8 @@ def _read_tcp(out: Segments, data: Bytes, at: Ints, stop: Ints, ip_end: Ints, bo
         announced = size[syn] - _HEADER
         captured = np.clip(stop[syn] - at[syn] - _HEADER, 0, OPTIONS_MAX)
         held = np.minimum(announced, captured)
-        matrix = head[syn, _HEADER:]
-        matrix[np.arange(WIDTH) >= held[:, None]] = 0
-        options = parse_options(matrix, held)
+        matrix = head[:, _HEADER:] if len(syn) == len(head) else head[syn, _HEADER:]
+        options = parse_options(up_to(matrix, held), held)
         out["mss"][syn] = options.mss
         out["wscale"][syn] = options.wscale
         out["tsval"][syn] = options.tsval

@@ -21,10 +21,15 @@ WIDTH: Final = OPTIONS_MAX + 10
 _END, _NOP, _MSS, _WSCALE, _TIMESTAMP, _TFO, _EXPERIMENT = 0, 1, 2, 3, 8, 34, 254
 _TFO_MAGIC: Final = 0xF989
 _USUAL_SIZE: Final = 20
-_USUAL_AT: Final = np.array([0, 1, 4, 5, 6, 7, 16, 17, 18])
-_USUAL: Final = np.array([_MSS, 4, 4, 2, _TIMESTAMP, 10, _NOP, _WSCALE, 3], np.uint8)
-"""MSS, SACK permitted, timestamps, padding, window scale: their kinds and lengths."""
+_USUAL: Final = (
+    (0, bytes([_MSS, 4, 0, 0, 4, 2, _TIMESTAMP, 10]), bytes.fromhex("ffff0000ffffffff")),
+    (12, bytes([0, 0, 0, 0, _NOP, _WSCALE, 3, 0]), bytes.fromhex("00000000ffffff00")),
+)
+"""MSS, SACK permitted, timestamps, padding, window scale: where eight bytes of their kinds and lengths stand, these
+bytes, and which of their bits count."""
 ABSENT_WSCALE: Final = 255
+_WITHIN: Final = np.where(np.arange(WIDTH) < np.arange(OPTIONS_MAX + 1)[:, None], 0xFF, 0).astype(np.uint8)
+"""By the number of bytes of options: the bits that are theirs."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,11 @@ class Options:
     tsval: npt.NDArray[np.uint32]
     tsecr: npt.NDArray[np.uint32]
     bits: npt.NDArray[np.uint8]  # BIT_TIMESTAMP, BIT_TFO
+
+
+def up_to(matrix: npt.NDArray[np.uint8], size: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    """A copy of the matrix with 0 from ``size`` on: what ``parse_options`` takes."""
+    return matrix & _WITHIN.take(size, axis=0)
 
 
 def parse_options(matrix: npt.NDArray[np.uint8], size: npt.NDArray[np.int64]) -> Options:
@@ -53,11 +63,12 @@ def parse_options(matrix: npt.NDArray[np.uint8], size: npt.NDArray[np.int64]) ->
         np.zeros(rows, np.uint8),
     )
     usual = _usual(matrix, size)
-    out.mss[usual] = matrix[usual, 2:4].view(">u2")[:, 0]
-    out.tsval[usual] = matrix[usual, 8:12].view(">u4")[:, 0]
-    out.tsecr[usual] = matrix[usual, 12:16].view(">u4")[:, 0]
-    out.wscale[usual] = matrix[usual, 19]
-    out.bits[usual] = BIT_TIMESTAMP
+    if usual.any():
+        out.mss[usual] = matrix[:, 2:4].view(">u2")[usual, 0]
+        out.tsval[usual] = matrix[:, 8:12].view(">u4")[usual, 0]
+        out.tsecr[usual] = matrix[:, 12:16].view(">u4")[usual, 0]
+        out.wscale[usual] = matrix[usual, 19]
+        out.bits[usual] = BIT_TIMESTAMP
     flat = np.ascontiguousarray(matrix).reshape(-1)
     row = np.flatnonzero(~usual & (size > 0))
     at = row * WIDTH
@@ -80,7 +91,10 @@ def parse_options(matrix: npt.NDArray[np.uint8], size: npt.NDArray[np.int64]) ->
 
 def _usual(matrix: npt.NDArray[np.uint8], size: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     """Which rows are as Linux and most others write them, so that everything in them has its place."""
-    fits: npt.NDArray[np.bool_] = (matrix[:, _USUAL_AT] == _USUAL).all(axis=1) & (size == _USUAL_SIZE)
+    fits: npt.NDArray[np.bool_] = size == _USUAL_SIZE
+    for at, value, mask in _USUAL:
+        wanted, counts = (np.frombuffer(text, np.uint64)[0] for text in (value, mask))
+        fits &= matrix[:, at : at + 8].view(np.uint64)[:, 0] & counts == wanted
     return fits
 
 
