@@ -38,7 +38,9 @@ class _Block:
     def take(self, asked: Words) -> Ints:
         """Indices of the segments with one of these sorted hashes, which are gaps from now on."""
         low = np.searchsorted(self.hashes, asked)
-        runs = np.searchsorted(self.hashes, asked, side="right") - low
+        hit = self.hashes[np.minimum(low, len(self.hashes) - 1)] == asked  # mostly none, in most blocks
+        low = low[hit]
+        runs = np.searchsorted(self.hashes, asked[hit], side="right") - low
         found = np.repeat(low - np.cumsum(runs) + runs, runs) + np.arange(int(runs.sum()))
         found = found[self.here[found]]
         self.here[found] = False
