@@ -7,12 +7,13 @@ microseconds by rounding down, once, here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 from ncps_capture.merge import books_of
+from ncps_capture.rows import pick
 from ncps_capture.segments import (
     ANSWERED,
     F_AMBIGUOUS,
@@ -95,11 +96,12 @@ def count_attempts(rows: Handshakes, chosen: npt.NDArray[np.bool_] | None, first
     """Count merged rows; ``chosen``: those a person wants to see, None = all. ``first_t_ns``: the first packet's."""
     out = AttemptTally(captured=books_of(rows))
     if chosen is None or chosen.all():
-        out.chosen = books_of(rows)
+        out.chosen = replace(out.captured, unsupported_linktypes={})
     else:
-        rows = rows[chosen]
+        rows = pick(rows, chosen)
         out.chosen = books_of(rows)
-    attempts = rows[rows["state"] != SYNACK_ONLY]
+    are = rows["state"] != SYNACK_ONLY
+    attempts = rows if are.all() else pick(rows, are)
     retrans = syn_retrans(attempts)
     answered = attempts["state"] == ANSWERED
     flags = attempts["flags"]

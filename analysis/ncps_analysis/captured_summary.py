@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from ncps_capture.live import link_type_name
+from ncps_capture.rows import pick
 from ncps_capture.segments import Books, Handshakes
 
 from ncps_analysis.attempt_tally import AttemptTally, count_attempts, mark_censored
@@ -44,7 +45,7 @@ def summarise_capture(
         mark_censored(rows, last)
         chosen = choose(rows, wanted, first) if wanted else None
         total += count_attempts(rows, chosen, first)
-        some = rows if chosen is None else rows[chosen]
+        some = rows if chosen is None else pick(rows, chosen)
         outstanding.add(some)
         if breakdown is not None:
             breakdown.add(some)

@@ -76,13 +76,13 @@ def merge_rows(rows: Handshakes) -> Handshakes:
 
 
 def _alone(ids: Words) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Rows whose tuple no other row has, and the others: indices in order of ``ids``."""
+    """Indices of the rows whose tuple no other row has, and of the others; rising: what is in order stays so."""
     order = np.argsort(ids, kind="stable")
     twin = ids[order[1:]] == ids[order[:-1]]
     crowd = np.zeros(len(ids), np.bool_)
-    crowd[1:] |= twin
-    crowd[:-1] |= twin
-    return order[~crowd], order[crowd]
+    crowd[order[1:]] = twin
+    crowd[order[:-1]] |= twin
+    return np.flatnonzero(~crowd), np.flatnonzero(crowd)
 
 
 def _with_late_answers(
