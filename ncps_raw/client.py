@@ -62,7 +62,7 @@ def _resolved(plan: ClientPlan, target: net.Target) -> str | None:
     """Resolving is no part of any connect: its time stands apart."""
     if target.resolved_ns is None:
         return None
-    return f"{plan.target} was resolved in {target.resolved_ns / 1e6:.3g} ms, before the run"
+    return f"{plan.target} is {target.host}, resolved in {target.resolved_ns / 1e6:.3g} ms before the run"
 
 
 def _foreseen(plan: ClientPlan) -> tuple[str | None, str | None]:
@@ -155,13 +155,13 @@ def _advice(failure: Failure, plan: ClientPlan, target: net.Target) -> str:
     ports = f"port {first}" if first == last else f"ports {first} to {last}"
     name = errno_name(failure.number)
     names = "-bp, -np" if plan.dialect else "--port, --ports"
+    if failure.number in (errno.EADDRNOTAVAIL, errno.EADDRINUSE):
+        return f"{name} x {failure.count}: {_busy_ports(plan, failure.number)}"
     hints = {
         errno.ECONNREFUSED: f"refused at {target.host} {ports}: a server must listen on each of them ({names})",
         errno.ETIMEDOUT: f"{target.host} does not answer: is it up, and does a firewall drop SYNs?",
         errno.ENETUNREACH: f"there is no route to {target.host}",
         errno.EHOSTUNREACH: f"{target.host} cannot be reached: no neighbour answers, or a router says so",
-        errno.EADDRNOTAVAIL: "no local port is free: " + _port_budget(plan),
-        errno.EADDRINUSE: "a local port of --local-port is in use by something else",
         errno.EMFILE: "this process has no file descriptor left: raise the limit (ulimit -n)",
         errno.ENFILE: "this machine has no file descriptor left: raise fs.file-max",
         errno.ECONNRESET: f"{target.host} reset established connections",
@@ -171,17 +171,21 @@ def _advice(failure: Failure, plan: ClientPlan, target: net.Target) -> str:
     return f"{name} x {failure.count}: {hints.get(failure.number, 'see errno(3)')}"
 
 
-def _port_budget(plan: ClientPlan) -> str:
-    """How many connections the local ports allow, for the person who has run out of them."""
-    if plan.local_port:
-        have = f"{plan.local_ports} local ports from {plan.local_port} on"
-    else:
-        low, high = net.local_port_range()
-        have = f"{high - low + 1} local ports ({low} to {high})"
-    remote = plan.ports if plan.cross_connect else min(plan.ports, plan.threads)
+def _busy_ports(plan: ClientPlan, number: int) -> str:
+    """What it means that a local port was not to be had, with the budget and what to change."""
+    have = budget.budget(plan, machine_for(plan))
     waiting = net.time_wait_count()
-    held = f", {waiting} sockets in TIME_WAIT" if waiting is not None else ""
-    return (
-        f"{have} x {remote} server ports for {plan.connections} connections{held}; "
-        "use more --ports or --local-ports, more --bind addresses, or fewer --connections"
-    )
+    ports = "port" if have.server_ports == 1 else "ports"
+    held = "" if waiting is None else f", {_some(waiting, 'socket')} in TIME_WAIT"
+    counted = f"{_some(have.local_ports, 'local port')} ({have.first_local} to {have.last_local})"
+    counted += f" x {have.server_ports} server {ports} for {_some(plan.connections, 'connection')}{held}"
+    names = ("-np", "-ncp", "-b", "-N") if plan.dialect else ("--ports", "--local-ports", "--bind", "--connections")
+    advice = "use more {} or {}, more {} addresses, or fewer {}".format(*names)
+    if have.kernel_chooses:
+        return f"no local port is free: {counted}; {advice}"
+    whose = "something else" if number == errno.EADDRINUSE else "an earlier connection or something else"
+    return f"local ports still in use by {whose} were passed over: {counted}; if it is many, {advice}"
+
+
+def _some(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

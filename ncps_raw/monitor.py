@@ -225,7 +225,9 @@ class Monitor:
             self._notice(seen)
 
     def _over(self, now: int, end_at: int | None) -> bool:
-        return self._interrupts.stopped() or (end_at is not None and now >= end_at) or not self._crew.working()
+        if self._interrupts.stopped() or (end_at is not None and now >= end_at):
+            return True
+        return not self._crew.working() and not (self._plan.stays and not self._crew.failures())
 
     def _end(self, seen: Watched, end_ns: int) -> None:
         """The time is up: let the workers drain while the last rows wait for the wire."""

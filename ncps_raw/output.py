@@ -118,6 +118,8 @@ class Output:
         text = self._view.report(report)
         if self._began and self._view.header is _text_header:
             text = "\n" + text
+        elif self._rows and self._header_due and self._view.header is ncps_view.header_of:
+            text = ncps_view.header_of(self._form) + "\n" + text  # a run without a row has the header all the same
         self._write(text if text.endswith("\n") else text + "\n")
 
     def say(self, text: str) -> None:

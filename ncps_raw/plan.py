@@ -17,6 +17,8 @@ from typing import ClassVar, Final
 from ncps_capture.errors import UsageError
 from ncps_capture.filter import LEVELS
 
+from ncps_raw import units
+
 DEFAULT: Final = -1
 """Of a count: take the documented default, which depends on another field."""
 
@@ -106,6 +108,7 @@ class Plan:
     silent_rows: bool = False  # no periodic rows
     max_failed: float | None = None  # share of the attempts, 0 to 1; None = fail only if all of them did
     delay_ns: int = 0  # before anything starts
+    stays: bool = False  # until its time is over, though nothing is left to do
     keepalive_ns: int = 0  # idle time before the first probe of TCP keep-alive; 0 = off
     shutdown: bool = False  # end the sending side (FIN) before closing
     busy_poll: bool = False  # look for events without waiting while connections are open
@@ -344,10 +347,13 @@ class ClientPlan(Plan):
             raise UsageError(
                 f"{self._name('target')} is an address without a port: {host} {self._name('base_port')} {port}"
             )
+        units.host(self.target, self._name("target"))
         try:
             version = ipaddress.ip_address(self.target).version
         except ValueError:
             return  # a name: which family it has is known when it is resolved
+        if version == 6 and "%" not in self.target and ipaddress.ip_address(self.target).is_link_local:
+            raise UsageError(f"{self.target} is link-local: say by which interface, as in {self.target}%eth0")
         for address in self.bind:
             if _family(address, self._name("bind")) != version:
                 raise UsageError(

@@ -229,7 +229,7 @@ class _Session:
             seen.notes += [note for note in (controls.note(seen.end_ns),) if note]
             workers = crew.finish(WORKER_PATIENCE_S)
             seen.pair_clocks()
-            wire = self._finish_capture(capture, board.totals()[ESTABLISHED], seen.capture_ended)
+            wire = self._finish_capture(capture, board.totals()[ESTABLISHED], seen.capture_ended) if ready else None
         finally:
             crew.kill()
             if capture is not None:
@@ -347,7 +347,7 @@ class _Session:
             )
         )
         blind = wire is None or wire.died is not None or wire.write_problem is not None
-        if plan.capture == "required" and (blind or (report.connections and not report.matched)):
+        if plan.capture == "required" and report.attempted and (blind or (report.connections and not report.matched)):
             return EnvironmentFault.exit_code
         return self._exit_code(totals, bool(faults) or self._output.gone)
 
@@ -383,7 +383,7 @@ class _Session:
     def _exit_code(self, totals: list[int], incomplete: bool) -> int:
         if incomplete:
             return 1
-        if self._plan.dialect:
+        if self._plan.dialect and self._plan.max_failed is None:
             return 0
         attempted, failed = totals[ATTEMPTED], totals[FAILED] + totals[NOT_STARTED]
         if not totals[ESTABLISHED]:

@@ -109,6 +109,22 @@ def processors(text: str, option: str) -> tuple[int, ...]:
     return tuple(out)
 
 
+_IN_OLD_FORM: Final = re.compile(r"(0[xX][0-9a-fA-F]*|[0-9]+)(\.(0[xX][0-9a-fA-F]*|[0-9]+)){0,3}\.?")
+
+
+def host(text: str, option: str) -> str:
+    """A name or an address as typed. ``UsageError`` for an IPv4 address in an old form (``1.2.3``, ``0x7f000001``).
+
+    The system would read these, as other addresses than most people think: a load must not go where nobody looks.
+    """
+    if _IN_OLD_FORM.fullmatch(text):
+        try:
+            ipaddress.IPv4Address(text)
+        except ValueError:
+            raise UsageError(f"{option} must be a name or a whole IP address such as 10.0.0.1, not {text!r}") from None
+    return text
+
+
 def addresses(text: str, option: str) -> tuple[str, ...]:
     """Numeric addresses from a list of addresses, ranges and networks, each once and in the order typed.
 

@@ -76,6 +76,7 @@ LOCAL_FAULTS: Final = frozenset(
     {errno.EADDRNOTAVAIL, errno.EADDRINUSE, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EPERM}
 )
 """Errors of ``socket``, ``bind`` and ``connect`` that say: this machine could not even send a SYN."""
+PORT_FAULTS: Final = frozenset({errno.EADDRNOTAVAIL, errno.EADDRINUSE})
 IN_PROGRESS: Final = frozenset({0, errno.EINPROGRESS, getattr(errno, "WSAEWOULDBLOCK", errno.EINPROGRESS)})
 KIND: Final = socket.SOCK_STREAM | getattr(socket, "SOCK_NONBLOCK", 0)
 BLOCKS: Final = not hasattr(socket, "SOCK_NONBLOCK")
@@ -365,7 +366,10 @@ class SelectorClient:
         if number in LOCAL_FAULTS:
             outcome = R_NOT_STARTED
             loop.counts[NOT_STARTED] += 1
-            loop.backoff.machine_failed(now, in_use)
+            if loop.local and number in PORT_FAULTS:
+                loop.backoff.port_busy(now, in_use, len(loop.local) * len(loop.targets) * loop.sources)
+            else:
+                loop.backoff.machine_failed(now, in_use)
         else:
             loop.counts[FAILED] += 1
             loop.backoff.target_failed(now)
@@ -404,7 +408,7 @@ class SelectorClient:
         slot.connected = now = clock()
         loop.pending -= 1
         counts[ESTABLISHED] += 1
-        if loop.backoff.failures:
+        if loop.backoff.troubled:
             loop.backoff.success()
         if info:
             slot.rtt, retrans = read_info(info)

@@ -200,6 +200,8 @@ def build(command: str, values: Mapping[str, Any]) -> LinkPlan:
     listen = bool(values.get("--listen"))
     if listen and given["host"] is not None:
         raise UsageError("HOST and --listen contradict each other: leave out one of them")
+    if given["host"] is not None:
+        units.host(given["host"], "HOST")
     if sends and not listen and given["host"] is None:
         raise UsageError("HOST is missing: ncps send HOST [options], or ncps send --listen")
     return LinkPlan(**given)

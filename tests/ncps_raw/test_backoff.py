@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ncps_raw.engine.backoff import FIRST_PAUSE_NS, GROW_NS, LONGEST_PAUSE_NS, RECOVER_NS, Backoff
+from ncps_raw.engine.backoff import FIRST_PAUSE_NS, GROW_NS, LONGEST_PAUSE_NS, MOST_BUSY, RECOVER_NS, Backoff
 
 MS = 1_000_000
 
@@ -155,3 +155,37 @@ def test_never_more_than_there_is_room_for_and_never_stuck(
     # Whatever happened, a loop with room and nothing in flight tries again before long.
     if in_use < full:
         assert backoff.allowed(now + LONGEST_PAUSE_NS + RECOVER_NS, in_use, 0) >= 1
+
+
+def test_a_busy_port_of_the_plan_costs_the_next_one_nothing() -> None:
+    backoff = Backoff(50)
+    for _ in range(9):
+        backoff.port_busy(0, in_use=0, pairs=10)
+        assert backoff.troubled
+        assert (backoff.allowed(0, 0, 0), backoff.failures) == (50, 0)
+    backoff.success()
+    assert not backoff.troubled
+    for _ in range(9):
+        backoff.port_busy(0, in_use=0, pairs=10)
+    assert backoff.allowed(0, 0, 0) == 50
+
+
+def test_a_whole_round_of_busy_ports_is_waited_out() -> None:
+    backoff = Backoff(50)
+    for _ in range(10):
+        backoff.port_busy(0, in_use=3, pairs=10)
+    assert backoff.allowed(0, 3, 0) == 0
+    assert backoff.allowed(RECOVER_NS, 3, 0) > 0
+
+
+def test_as_many_connections_as_pairs_leave_nothing_to_try() -> None:
+    backoff = Backoff(50)
+    backoff.port_busy(0, in_use=10, pairs=10)
+    assert backoff.allowed(0, 10, 0) == 0
+
+
+def test_a_long_round_is_given_up() -> None:
+    backoff = Backoff(50)
+    for _ in range(MOST_BUSY):
+        backoff.port_busy(0, in_use=0, pairs=1_000_000)
+    assert backoff.allowed(0, 0, 0) == 0

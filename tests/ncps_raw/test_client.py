@@ -73,7 +73,9 @@ def test_a_name_is_shown_with_its_address(monkeypatch: pytest.MonkeyPatch) -> No
     assert load.remarks == ("host is 127.0.0.1 (also ::1)",)
     took = replace(target, note=None, resolved_ns=1_234_567)
     monkeypatch.setattr(net, "resolve", lambda name, bind, port: took)
-    assert prepare(replace(PLAN, target="host"))[1].remarks == ("host was resolved in 1.23 ms, before the run",)
+    assert prepare(replace(PLAN, target="host"))[1].remarks == (
+        "host is 127.0.0.1, resolved in 1.23 ms before the run",
+    )
     monkeypatch.undo()
     _, load = prepare(PLAN)
     assert load.target == "127.0.0.1"
@@ -203,7 +205,10 @@ def test_the_port_budget_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "50 local ports (100 to 149) x 2 server ports for 52 connections, 41 sockets in TIME_WAIT" in line
     monkeypatch.setattr(net, "time_wait_count", lambda: None)
     line = advice(errno.EADDRNOTAVAIL, local_port=5000, local_ports=10, ports=9, cross_connect=True)
-    assert "10 local ports from 5000 on x 9 server ports for 52 connections;" in line
+    assert "still in use" in line
+    assert "10 local ports (5000 to 5009) x 9 server ports for 52 connections;" in line
+    one_each = advice(errno.EADDRINUSE, local_port=5000, local_ports=10, ports=9)
+    assert "10 local ports (5000 to 5009) x 1 server port for 52 connections" in one_each
 
 
 def test_a_plan_is_carried_out_as_prepared(monkeypatch: pytest.MonkeyPatch) -> None:

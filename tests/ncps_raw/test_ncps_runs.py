@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from ncps_readers import Metrics, read_metrics, read_tables
-from running import NCPS, children, finish, start, until
+from running import NCPS, children, finish, run, serving, start, until
 
 pytestmark = pytest.mark.usefixtures("scratch")
 
@@ -301,3 +301,32 @@ def test_a_server_with_a_capture_reports_its_round_trips_from_the_wire(port: int
     assert shown is not None
     assert own[1] == shown[1]
     assert metrics.figures["99.99"] > 0
+
+
+def test_without_reconnecting_ncps_goes_on_until_its_time_is_over(port: int) -> None:
+    with serving(port, "-b", "127.0.0.1"):
+        code, out, err = run(
+            *("-c", "127.0.0.1", "-bp", str(port), "-r", "2", "-N", "20", "-dnrc", "-t", "0.9", "-i", "0.3"),
+            "--no-capture",
+        )
+    assert code == 0, err
+    rows = [line.split() for line in out.split("\n\n")[0].splitlines()[1:]]
+    assert [round(float(row[0]), 1) for row in rows] == [0.3, 0.6, 0.9]
+    assert [row[1] for row in rows] == ["0"] * 3
+    assert "first 20 connections" in out
+
+
+@pytest.mark.parametrize("seconds", ["0.01", "0.05"])
+def test_a_run_too_short_for_a_row_has_its_header(port: int, seconds: str) -> None:
+    with serving(port, "-b", "127.0.0.1"):
+        code, out, err = run(
+            "-c", "127.0.0.1", "-bp", str(port), "-r", "2", "-N", "20", "-t", seconds, "-i", "9", "--no-capture"
+        )
+    assert code == 0, err
+    assert out.startswith("   T(sec)")
+
+
+def test_a_share_of_failures_given_counts_beside_ncps_flags(port: int) -> None:
+    command = ("-c", "127.0.0.1", "-bp", str(port), "-r", "1", "-N", "4", "-t", "0.3", "-sil", "--no-capture")
+    assert run(*command)[0] == 0
+    assert run(*command, "--max-failed", "5%")[0] == 1

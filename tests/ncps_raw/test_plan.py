@@ -224,3 +224,15 @@ def test_every_checked_field_has_names() -> None:
     fields = {f.name for kind in (ClientPlan, ServerPlan) for f in dataclasses.fields(kind)}
     assert set(_NAMES) <= fields
     assert issubclass(ClientPlan, Plan)
+
+
+@pytest.mark.parametrize("target", ["1.2.3", "127.1", "2130706433", "0x7f000001", "0177.0.0.1", "0", "1.2.3.4."])
+def test_an_address_in_an_old_form_is_not_guessed_at(target: str) -> None:
+    with pytest.raises(UsageError, match=r"must be a name or a whole IP address such as 10\.0\.0\.1, not"):
+        ClientPlan(target=target)
+
+
+def test_a_link_local_target_needs_its_interface() -> None:
+    with pytest.raises(UsageError, match="say by which interface, as in fe80::1%eth0"):
+        ClientPlan(target="fe80::1")
+    assert ClientPlan(target="fe80::1%eth0").target == "fe80::1%eth0"

@@ -29,7 +29,7 @@ def on_the_wire(tmp_path: Path, connections: int, *more: str) -> list[tuple[int,
     with serving(SERVER, "-b", "127.0.0.1", "-r", str(THREADS), "--ports", str(PORTS)):
         code, _, err = run(
             *("-c", "127.0.0.1", "-bp", str(SERVER), "-np", str(PORTS), "-r", str(THREADS), "-M", "0"),
-            *("-N", str(connections), "-P", "60", "-dnrc", "-t", "20", "-sil", "-w", str(saved), *more),
+            *("-N", str(connections), "-P", "60", "--no-reconnect", "-t", "20", "-sil", "-w", str(saved), *more),
         )
     assert code == 0, err
     seen = syns(saved)
