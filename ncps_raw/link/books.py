@@ -78,6 +78,18 @@ def human(value: Fraction | float | int, binary: bool = False) -> str:
     return f"{whole} {names[power]}"
 
 
+def dd_rate(value: Fraction) -> str:
+    """Bytes a second as dd prints them: with one decimal below 100, of any unit: ``73.7 M``, ``114 M``, ``2.2 G``."""
+    exact, power = value, 0
+    while exact >= 1000 and power < len(_SI) - 1:
+        exact /= 1000
+        power += 1
+    tenths = round(exact * 10)
+    if power and tenths < 1000:
+        return f"{tenths // 10}.{tenths % 10} {_SI[power]}"
+    return human(value)
+
+
 def dd_line(count: int, elapsed_ns: int | None) -> str:
     """GNU dd's summary: ``1500000000 bytes (1.5 GB, 1.4 GiB) copied, 13.2083 s, 114 MB/s``."""
     noun = "byte" if count == 1 else "bytes"
@@ -87,7 +99,7 @@ def dd_line(count: int, elapsed_ns: int | None) -> str:
     if not elapsed_ns:
         return f"{head} copied, 0 s, unknown B/s" if elapsed_ns == 0 else f"{head} copied, unknown s, unknown B/s"
     rate = Fraction(count * 10**9, elapsed_ns)
-    return f"{head} copied, {elapsed_ns / 1e9:g} s, {human(rate)}B/s"
+    return f"{head} copied, {elapsed_ns / 1e9:g} s, {dd_rate(rate)}B/s"
 
 
 def rates(bytes_per_s: float | None) -> str:

@@ -29,6 +29,9 @@ MAX_STREAMS: Final = 1000
 
 _BITS: Final = {"bit": 1, "kbit": 10**3, "Mbit": 10**6, "Gbit": 10**9, "bps": 1, "kbps": 10**3, "Mbps": 10**6}
 
+MAX_BUFFER: Final = (1 << 31) - 1
+"""What fits into the C int of SO_SNDBUF and SO_RCVBUF."""
+
 
 @dataclass(frozen=True)
 class LinkPlan:
@@ -82,6 +85,9 @@ class LinkPlan:
             raise UsageError("--streams: several streams cannot go into one file; leave out --output or --streams")
         if self.streams > 1 and self.transmits and not self.endless_source:
             raise UsageError("--streams: one file cannot be split over several streams; use zeros or random")
+        for option, wanted in (("--sndbuf", self.sndbuf), ("--rcvbuf", self.rcvbuf)):
+            if wanted is not None and not 0 < wanted <= MAX_BUFFER:
+                raise UsageError(f"{option} must be 1 to {MAX_BUFFER} bytes, not {wanted}")
         if self.keep and self.host is not None:
             raise UsageError("--keep is for the end that listens")
         if self.keep and (self.sink is not None or (self.transmits and self.source == STREAM)):

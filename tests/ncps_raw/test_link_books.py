@@ -20,6 +20,24 @@ def test_dd_s_own_line() -> None:
     assert books.dd_line(1_500_000_000, 13_208_300_000) == expected
 
 
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [
+        (999, "999 "),
+        (1_000, "1.0 k"),
+        (17_440, "17.4 k"),
+        (10_490_000, "10.5 M"),
+        (99_940_000, "99.9 M"),
+        (99_950_000, "100 M"),
+        (113_570_000, "114 M"),
+        (999_600_000, "1.0 G"),
+        (2_167_000_000, "2.2 G"),
+    ],
+)
+def test_rates_have_a_decimal_below_a_hundred_as_dd_s_have(rate: int, text: str) -> None:
+    assert books.dd_line(rate, 1_000_000_000).endswith(f"1 s, {text}B/s")
+
+
 @pytest.mark.skipif(shutil.which("dd") is None, reason="dd is not installed")
 @pytest.mark.parametrize("count", [0, 1, 999, 1000, 1001, 1023, 1024, 9949, 9951, 99_999, 999_499, 999_500, 1_048_576])
 def test_sizes_are_written_as_dd_writes_them(count: int) -> None:

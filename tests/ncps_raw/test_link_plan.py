@@ -84,3 +84,10 @@ def test_an_interval_that_was_asked_for_is_shown() -> None:
 def test_what_cannot_be_meant(command: str, values: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         build(command, values)
+
+
+@pytest.mark.parametrize("option", ["--sndbuf", "--rcvbuf"])
+@pytest.mark.parametrize("size", ["99999999999999", "2G"])
+def test_a_buffer_that_no_socket_takes_is_refused(option: str, size: str) -> None:
+    with pytest.raises(UsageError, match=f"{option} must be 1 to 2147483647 bytes"):
+        build("send", {"HOST": "127.0.0.1", option: size})
