@@ -21,7 +21,9 @@ from ncps_capture.tuples import Words
 Ints = npt.NDArray[np.int64]
 
 BLOCK: Final = 1 << 17
-"""Segments of the largest block. Looking for new tuples costs a search in each block, merging one costs its copy."""
+"""Segments of the largest block. Looking for new tuples costs a glance at each block, merging one costs its copy."""
+_BEGINNING: Final = 20
+"""Bits by which a hash is looked up before it is searched: seven of eight that a full block has not got end here."""
 
 
 class _Block:
@@ -34,9 +36,12 @@ class _Block:
         self.here = np.ones(len(hashes), np.bool_)
         self.left = len(hashes)
         self.soonest_ns = int(ready_ns.min())  # or earlier, once some were taken
+        self._begin = np.zeros(1 << _BEGINNING, np.bool_)
+        self._begin[_beginnings(self.hashes)] = True
 
-    def take(self, asked: Words) -> Ints:
+    def take(self, asked: Words, beginnings: Words) -> Ints:
         """Indices of the segments with one of these sorted hashes, which are gaps from now on."""
+        asked = asked[self._begin[beginnings]]
         low = np.searchsorted(self.hashes, asked)
         hit = self.hashes[np.minimum(low, len(self.hashes) - 1)] == asked  # mostly none, in most blocks
         low = low[hit]
@@ -87,9 +92,10 @@ class Waiting:
     def take(self, hashes: Words) -> tuple[Segments, Ints]:
         """Segments and order times of the tuples with one of these hashes; they wait here no longer."""
         asked = distinct(hashes)
+        beginnings = _beginnings(asked)
         segments, order_ns = [np.zeros(0, SEGMENT)], [np.zeros(0, np.int64)]
         for i, block in enumerate(self._blocks):
-            found = block.take(asked)
+            found = block.take(asked, beginnings)
             if len(found):
                 segments.append(pick(block.segments, found))
                 order_ns.append(block.order_ns[found])
@@ -108,6 +114,10 @@ class Waiting:
         while self._blocks:
             block = _merged([self._blocks.pop()])
             yield block.segments, block.order_ns
+
+
+def _beginnings(hashes: Words) -> Words:
+    return hashes >> np.uint64(64 - _BEGINNING)
 
 
 def _merged(blocks: list[_Block]) -> _Block:

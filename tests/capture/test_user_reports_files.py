@@ -293,7 +293,7 @@ def test_a_flood_is_counted_exactly_and_fills_no_memory(tmp_path: Path) -> None:
         assert found["packets"] == found["syn"] == found["attempts"] == found["unanswered"] == packets
         assert (found["syn_repeats"], found["problems"]) == (0, [])
         figures.append(int(memory))
-    assert figures[1] - figures[0] < 230  # some 57 MB of rows are held, and copied, before they go to the disk
+    assert figures[1] - figures[0] < 250  # some 57 MB of rows are held, and copied, before they go to the disk
 
 
 WITHOUT_PCAPY = """

@@ -139,3 +139,24 @@ def test_the_oldest_leave_first_whole() -> None:
     assert np.array_equal(segments["frame"], np.arange(waiting.BLOCK))
     assert np.array_equal(order_ns, np.arange(waiting.BLOCK))
     assert len(some) == waiting.BLOCK
+
+
+def test_what_is_not_there_is_hardly_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is anything missed that begins alike: hashes are looked up by their first bits before they are searched."""
+    random = np.random.default_rng(5)
+    hashes = random.integers(0, 2**64, waiting.BLOCK, np.uint64)
+    others = random.integers(0, 2**64, 50_000, np.uint64)
+    alike = hashes[:100] ^ np.uint64(1)
+    table, segments = Waiting(), np.zeros(len(hashes), sg.SEGMENT)
+    segments["frame"] = np.arange(len(hashes))
+    table.put(segments, np.arange(len(hashes)), hashes, np.full(len(hashes), 9))
+    searched, honest = [], np.searchsorted
+
+    def counting(*given, **named):
+        searched.append(len(given[1]))
+        return honest(*given, **named)
+
+    monkeypatch.setattr(np, "searchsorted", counting)
+    found = table.take(np.concatenate((others, alike, hashes[:1000])))
+    assert taken(found) == [(frame, frame) for frame in range(1000)]
+    assert sum(searched) < 0.2 * len(others)
