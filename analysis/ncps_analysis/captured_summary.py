@@ -163,7 +163,8 @@ def one_direction(facts: CaptureFacts, books: Books) -> str | None:
 
 
 def _of_filter(chosen: Books) -> Iterator[str]:
-    for identity in identities(Books(**{name: getattr(chosen, name) for name in _STATES})):
+    found = identities(Books(**{name: getattr(chosen, name) for name in _STATES}))
+    for identity in found or ("attempts 0 = answered 0",):
         yield identity.replace("attempts", "attempts of the filter", 1)
 
 
@@ -206,10 +207,12 @@ def _notes(facts: CaptureFacts, books: Books) -> Iterator[str]:
             "is not supported"
         )
     if books.clock_error or books.clock_step:
-        yield (
-            f"the capture's clock: {books.clock_error:,} negative round trips, {books.clock_step:,} attempts across a "
-            "step; they have no round trip"
-        )
+        found = []
+        if books.clock_error:
+            found.append(_many(books.clock_error, "negative round trip"))
+        if books.clock_step:
+            found.append(f"{_many(books.clock_step, 'attempt')} across a step")
+        yield f"the capture's clock: {', '.join(found)}; no round trip is known of these"
     if facts.live and facts.runs_as is not None and facts.runs_as.startswith("uid 0,"):
         yield f"the capture process could not become anybody but root: it ran as {facts.runs_as}"
 

@@ -124,11 +124,11 @@ class Pcapng:
         elif not facts.packets and not facts.damaged:
             facts.warn("it has a capture header and no packets")
         for count, why in (
-            (facts.untimed, "have no time, or none that can be"),
-            (facts.unclaimed, "are of interfaces it does not describe"),
+            (facts.untimed, "no time, or none that can be"),
+            (facts.unclaimed, "an interface it does not describe"),
         ):
             if count:
-                facts.warn(f"{count} packets {why}; they are counted, and no more")
+                facts.warn(f"{count} packet{'s' * (count != 1)} with {why}: counted, and no more")
 
     def _damaged(self, batches: list[Batch], at: int, start: int) -> Taken:
         facts = self._facts

@@ -87,7 +87,7 @@ def test_sentences() -> None:
     few = report(rows(*(attempt(sport=n) for n in range(9)), attempt(dup_syn=1, sport=10)))
     assert few.problems == ()
     clock = report(rows(attempt(flags=sg.F_CLOCK_ERROR)))
-    assert clock.notes[0].startswith("the capture's clock: 1 negative round trips")
+    assert clock.notes[0].startswith("the capture's clock: 1 negative round trip")
 
 
 def test_of_nothing_everything_is_unknown() -> None:

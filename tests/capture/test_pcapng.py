@@ -77,7 +77,7 @@ def test_the_old_block_and_the_simple_one(tmp_path: Path) -> None:
     assert frames == [(MICRO * 1000, b"defg", 4, 2)]
     assert (opened.packets, opened.untimed) == (3, 2)
     assert opened.warnings == [
-        f"{opened.name}: 2 packets have no time, or none that can be; they are counted, and no more"
+        f"{opened.name}: 2 packets with no time, or none that can be: counted, and no more"
     ]
 
 

@@ -96,7 +96,7 @@ def test_a_step_of_the_clock_takes_round_trips_and_nothing_else(tmp_path: Path) 
     report = figures(save(tmp_path / "step.pcap", packets))
     assert (report["attempts"], report["answered"], report["clock_step"]) == (3, 3, 1)
     assert report["syn_rtt_us"]["n"] == 2
-    assert "1 attempts across a step" in report["notes"][0]
+    assert "1 attempt across a step" in report["notes"][0]
 
 
 @pytest.mark.parametrize("back", [False, True])
@@ -332,3 +332,10 @@ def test_a_saved_run_is_joined_with_any_number_of_captures(scratch: Path, tmp_pa
     assert report["role"] == "client"
     assert report["capture"]["file"] == f"{one}, {two}"
     assert (report["capture"]["packets"], report["capture"]["books"]["attempts"]) == (6, 2)
+
+
+def test_a_filter_that_nothing_passes_is_not_blamed_on_the_capture() -> None:
+    code, out, _ = run("analyze", str(FIXTURES / "clean_ipv4.pcap"), "--port", "0")
+    assert code == 0
+    assert "attempts of the filter 0 = answered 0" in out
+    assert "no answered attempt passes the filter" in out

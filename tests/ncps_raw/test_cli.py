@@ -307,12 +307,12 @@ def test_the_demo_gets_its_length(line: str, ns: int) -> None:
     ("line", "changes"),
     [
         ("report r.ncps", {}),
-        ("report r.ncps --pcap lo.pcap", {"pcap": "lo.pcap"}),
+        ("report r.ncps --pcap lo.pcap", {"pcap": ("lo.pcap",)}),
         ("report --format json r.ncps -o r.json -q", {"format_": "json", "output": "r.json", "quiet": True}),
     ],
 )
 def test_the_report_gets_its_files_and_format(line: str, changes: dict[str, Any]) -> None:
-    plain = {"format_": "text", "output": None, "pcap": None, "quiet": False}
+    plain = {"format_": "text", "output": None, "pcap": (), "quiet": False}
     assert call(line)[1] == [("r.ncps", {**plain, **changes})]
 
 
