@@ -76,9 +76,7 @@ def test_the_old_block_and_the_simple_one(tmp_path: Path) -> None:
     opened, frames = read(tmp_path / "x", content)
     assert frames == [(MICRO * 1000, b"defg", 4, 2)]
     assert (opened.packets, opened.untimed) == (3, 2)
-    assert opened.warnings == [
-        f"{opened.name}: 2 packets with no time, or none that can be: counted, and no more"
-    ]
+    assert opened.warnings == [f"{opened.name}: 2 packets with no time, or none that can be: counted, and no more"]
 
 
 def test_an_interface_that_is_described_later_is_unknown(tmp_path: Path) -> None:
