@@ -185,8 +185,8 @@ def _times(report: CapturedReport) -> Iterator[str]:
     ]
     yield ""
     if not columns:
-        where = "in the capture" if report.filter is None else "passes the filter"
-        yield from _wrap("SYN-RTT", f"unknown: no answered attempt {where}")
+        here = "in the capture" if report.filter is None else "passes the filter"
+        yield from _wrap("SYN-RTT", f"unknown: no answered attempt {here}")
         return
     in_ms = min(d.p50 for _, d in columns if d.p50 is not None) >= _MS_FROM_US
     yield f"{'Times in ms' if in_ms else 'Times in us':<{_LABEL}}" + "".join(f"{what:>16}" for what, _ in columns)
