@@ -1,14 +1,13 @@
 """Saved captures -> handshake rows and what is known of the files: the one way in for every command.
 
 The one idea: files stream through decoder and table in time order, so that memory does not grow with them and a
-handshake that begins in one file may end in the next; whoever calls says where the rows go. What comes before the
-table needs nothing of what comes behind, so it may have a process of its own. Nothing here counts attempts or renders.
+handshake that begins in one file may end in the next; whoever calls says where the rows go. Nothing here counts
+attempts or renders.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -22,8 +21,6 @@ from ncps_capture.live import link_type_name
 from ncps_capture.memory import keep_freed_memory
 from ncps_capture.segments import ACK, RST, SYN, Handshakes, Segments
 
-from ncps_raw.ahead import ahead, possible
-
 if TYPE_CHECKING:
     from ncps_capture.merged import MergedCapture
 
@@ -31,8 +28,6 @@ LEVELS: Final = ("base", "resets", "acks")
 _SETTLE_SEGMENTS: Final = 65_536
 """Settling looks at everything that is open: worth it once as much as this is new."""
 _SETTLE_PACKETS: Final = 1_000_000
-_WORTH_A_PROCESS: Final = 64 << 20
-"""Bytes of files from which on looking at them and settling what they hold go on at the same time."""
 _MOST_SYNS: Final = 10_000
 """SYNs that are remembered as long as nothing answers: enough to prove that clients went on all the same."""
 
@@ -55,47 +50,12 @@ def read_captures(
     """
     keep_freed_memory()
     opened = _open(paths)
-    seen = _look(opened, len(paths))
-    if (opened.size or 0) >= _WORTH_A_PROCESS and possible():
-        seen = ahead(seen)
     table = HandshakeTable(dup_window_ns, third_ack=True)
     facts = CaptureFacts()
-    new_segments = new_packets = packets = 0
-    for one in seen:
-        if isinstance(one, CaptureFacts):
-            facts = one
-            break
-        if len(one.segments):
-            table.add(one.segments)
-        new_segments += len(one.segments)
-        new_packets += one.packets
-        if new_segments >= _SETTLE_SEGMENTS or new_packets >= _SETTLE_PACKETS:
-            sink(table.settle(one.now_ns))
-            new_segments = new_packets = 0
-        packets += one.packets
-        if progress is not None:
-            progress(one.bytes_read, opened.size, packets)
-    for rows in table.finish_in_parts(facts.last_t_ns or 0):
-        sink(rows)
-    return facts
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """What a batch holds for the table."""
-
-    segments: Segments
-    packets: int
-    now_ns: int
-    bytes_read: int
-
-
-def _look(opened: CaptureFile | MergedCapture, sources: int) -> Iterator[_Seen | CaptureFacts]:
-    """All batches decoded, and at the end what is known of the files. Needs nothing of what becomes of them."""
-    facts = CaptureFacts()
     books, level = facts.books, 0
+    new_segments = new_packets = 0
     went_on = _WentOn()
-    watches = [AckWatch() for _ in range(sources)]
+    watches = [AckWatch() for _ in paths]
     for batch in opened.batches():
         # Of the ACKs those that complete or challenge a handshake; all, as long as nothing seems to be answered.
         every = not books.synack and not went_on.proven
@@ -106,19 +66,28 @@ def _look(opened: CaptureFile | MergedCapture, sources: int) -> Iterator[_Seen |
         if facts.first_t_ns is None:
             facts.first_t_ns = int(batch.t_ns[0])
         facts.last_t_ns = max(facts.last_t_ns or int(batch.t_ns[0]), int(batch.t_ns.max()))
+        new_packets += of_batch.packets
         if len(segments):
+            table.add(segments)
             level = max(level, _level(segments))
+            new_segments += len(segments)
             if every:
                 went_on.look(segments)
-        yield _Seen(segments, of_batch.packets, int(batch.t_ns[-1]), opened.bytes_read)
+        if new_segments >= _SETTLE_SEGMENTS or new_packets >= _SETTLE_PACKETS:
+            sink(table.settle(int(batch.t_ns[-1])))
+            new_segments = new_packets = 0
+        if progress is not None:
+            progress(opened.bytes_read, opened.size, books.packets)
     files = [opened] if isinstance(opened, CaptureFile) else opened.files
     _check(files, facts)
+    for rows in table.finish_in_parts(facts.last_t_ns or 0):
+        sink(rows)
     facts.level = LEVELS[level]
     facts.one_direction = CLIENT_TO_SERVER if went_on.proven and not books.synack else None
     books.packets = sum(file.packets for file in files)  # those without a time or an interface are in no batch
     facts.sources = [_source(file) for file in files]
     facts.warnings = [warning for file in files for warning in file.warnings]
-    yield facts
+    return facts
 
 
 def _open(paths: Sequence[str]) -> CaptureFile | MergedCapture:
