@@ -60,7 +60,7 @@ def merge_rows(rows: Handshakes) -> Handshakes:
         single = pick(rows, alone)
         single["attempt"] = single["state"] != SYNACK_ONLY
         rows = join((single, merge_rows(pick(rows, others)))) if len(others) else single
-        return pick(rows, np.lexsort((rows["frame"], rows["source"], rows["t_order_ns"])))
+        return _in_order(rows)
     # Ties are broken by what tells two rows apart, so that the order of the input cannot show.
     order = np.lexsort(
         (rows["server_isn"], rows["isn"], tuples.reverse, rows["frame"], rows["source"], rows["t_order_ns"], tuples.ids)
@@ -73,6 +73,18 @@ def merge_rows(rows: Handshakes) -> Handshakes:
     cuts = np.flatnonzero(ids[which][1:] != ids[which][:-1]) + 1
     parts += [_Merge(pick(rows, mine), reverse[mine]).rows() for mine in np.split(which, cuts) if len(mine)]
     return _numbered(join(parts))
+
+
+def _in_order(rows: Handshakes) -> Handshakes:
+    """Rows by time, source and frame; where all three are equal the tuple decides: the input order never shows."""
+    keys = ("frame", "source", "t_order_ns")
+    rows = pick(rows, np.lexsort([rows[key] for key in keys]))
+    tied = np.ones(len(rows) - 1, np.bool_)
+    for key in keys:
+        tied &= rows[key][1:] == rows[key][:-1]
+    if not tied.any():
+        return rows
+    return pick(rows, np.lexsort((tuples_of_handshakes(rows).ids, *(rows[key] for key in keys))))
 
 
 def _alone(ids: Words) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

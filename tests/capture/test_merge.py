@@ -255,3 +255,15 @@ def test_books_are_what_a_person_would_count(segments):
 def test_nothing_merges_to_nothing():
     none = np.zeros(0, sg.HANDSHAKE)
     assert (len(merge_rows(none)), merge_rows(none).dtype, books_of(none)) == (0, sg.HANDSHAKE, sg.Books())
+
+
+def test_rows_of_one_time_and_frame_come_in_one_order_whatever_the_input():
+    table = HandshakeTable()
+    asked = np.repeat(stack([syn(0)]), 50)
+    asked["sport"], asked["frame"] = np.arange(50), 0
+    table.add(asked)
+    rows = table.finish(T0)
+    backwards = merge_rows(rows[::-1].copy())
+    assert np.array_equal(merge_rows(rows), backwards)
+    assert np.array_equal(merge_rows(backwards), backwards)
+    assert len(backwards) == 50
