@@ -22,6 +22,7 @@ from ncps_raw.link.plan import CONNECT_NS, LinkPlan
 from ncps_raw.link.preamble import Mark
 
 SILENCE_NS: Final = 100_000_000
+_LOOK_NS: Final = 5_000_000
 _AGAIN_S: Final = 0.05
 _BACKLOG: Final = 1024
 
@@ -38,6 +39,7 @@ class Arrival:
     peer: str
     t_ns: int
     mark: Mark | None = None
+    partial: bool = False  # what came so far may be the beginning of a mark
 
 
 def name_of(address: tuple[object, ...]) -> str:
@@ -132,13 +134,16 @@ class Door:
 
     def watched(self) -> list[socket.socket]:
         """What to wait for readable."""
-        return [self.sock, *(arrival.sock for arrival in self._waiting)]
+        return [self.sock, *(arrival.sock for arrival in self._waiting if not arrival.partial)]
 
     def patience_ns(self, now_ns: int) -> int | None:
         """Until somebody's silence decides; None if nobody's does."""
-        if not self._speaks_first or not self._waiting:
+        partial = [arrival for arrival in self._waiting if arrival.partial]
+        decided = self._waiting if self._speaks_first else partial
+        if not decided:
             return None
-        return max(min(arrival.t_ns for arrival in self._waiting) + SILENCE_NS - now_ns, 0)
+        left = max(min(arrival.t_ns for arrival in decided) + SILENCE_NS - now_ns, 0)
+        return min(left, _LOOK_NS) if partial else left  # readable already: nothing wakes for the rest of a mark
 
     def come_in(self, *, accept: bool) -> list[Arrival]:
         """Those who are known now. Never blocks. ``accept`` False: whoever is new waits outside."""
@@ -172,7 +177,9 @@ class Door:
             return True if silent else None
         found = preamble.recognise(first) if first else False
         if found is None:
-            return None
+            # A stream may begin like a mark, or be as short as its beginning: silence decides here too.
+            arrival.partial = True
+            return True if time.monotonic_ns() - arrival.t_ns >= SILENCE_NS else None
         if isinstance(found, Mark):
             arrival.sock.recv(preamble.LENGTH)
             arrival.mark = found

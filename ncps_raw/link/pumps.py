@@ -97,6 +97,7 @@ class Sender(Pump):
         super().__init__(sock, most, on_end)
         self.source = source
         self.clock_end = HANDED
+        self._before = _sent_before(sock)
         self._limit = limit
         self._chunk = _FIRST_CHUNK
 
@@ -174,8 +175,14 @@ class Sender(Pump):
         if left is None:
             return None
         if not self.finished and info is not None:  # a call under way has moved more than is known here
-            return max(info.acked - 1, 0)
+            return max(info.acked - 1 - self._before, 0)
         return max(self.moved - left, 0)
+
+
+def _sent_before(sock: socket.socket) -> int:
+    """Bytes that were handed over on this connection before its transfer, such as a mark; 0 where it is not told."""
+    info, left = tcpinfo.read(sock), tcpinfo.unacknowledged(sock)
+    return 0 if info is None or left is None else max(info.acked - 1 + left, 0)
 
 
 class Receiver(Pump):

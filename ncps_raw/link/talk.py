@@ -49,6 +49,15 @@ class _Line:
         data = self._file.readline(preamble.LONGEST_LINE)
         return preamble.read_line(data) if data else None
 
+    def lives(self) -> bool:
+        """Whether the other end still holds it, as far as can be told without waiting."""
+        try:
+            return self.sock.recv(1, socket.MSG_PEEK | getattr(socket, "MSG_DONTWAIT", 0)) != b""
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._file.close()
@@ -126,6 +135,7 @@ class Host(threading.Thread):
             elif order.get("do") == "go":
                 arrivals = [self._arrivals.get(timeout=ANSWER_S) for _ in range(plan.streams)]
                 transfer = self._start_transfer(plan, arrivals, wish.size if plan.receives else None)
+                transfer.peer_lives = self._line.lives
                 transfer.done.wait()
                 sent, received = transfer.result
                 problems, _ = transfer.verdict

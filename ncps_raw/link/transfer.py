@@ -72,6 +72,7 @@ class Transfer:
         self._left_ns: int | None = None
         self.ended_by: str | None = None  # why it was cut short: a signal, idle
         self._first = self._last = Snapshot(time.monotonic_ns(), 0, 0, 0, None, None)
+        self.peer_lives: Callable[[], bool] | None = None  # where the peer talks, and would be heard to leave
         self.done = threading.Event()
         self.result: tuple[Figures | None, Figures | None] = (None, None)
         self.verdict: tuple[tuple[str, ...], int] = ((), 0)
@@ -328,8 +329,10 @@ class Transfer:
                 found.append(f"{doing} ended early: {reason} (the peer was killed, or closed without reading all)")
         expected = self._most[1]
         got = sum(receiver.moved for receiver in self.receivers)
-        if expected is not None and got < expected and self.ended_by is None:
+        if expected is not None and got < expected and self.ended_by is None and not found:
             found.append(f"received {got} of {expected} bytes: the peer ended early")
+        if not found and self.ended_by is None and self.peer_lives is not None and not self.peer_lives():
+            found.append("the peer left before it said that it had finished: it was killed or interrupted")
         if self.ended_by == "idle":
             found.append("nothing moved for as long as --idle allows")
         sent = self.result[0]
@@ -337,7 +340,6 @@ class Transfer:
             missing = (sent.handed_bytes or 0) - (sent.bytes or 0)
             if self._base is None and missing > 0:
                 found.append(f"{missing} bytes handed over were not acknowledged when the time was up")
-                return tuple(found), code
         return tuple(dict.fromkeys(found)), max(code, 1) if found else 0
 
 

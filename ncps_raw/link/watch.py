@@ -178,7 +178,9 @@ class Watch:
         wait = self._plan.wait_ns
         waited_for = self._active or self.served or self._hosts
         if wait is not None and not waited_for and now - self._begin_ns >= wait:
-            raise NobodyThere(f"nobody connected to port {self._plan.port} within {wait / 1e9:g} s")
+            raise NobodyThere(
+                f"nobody connected to port {self._plan.port} within {wait / 1e9:g} s; does the other end use it?"
+            )
 
     def _tend(self, transfer: Transfer, now: int) -> None:
         transfer.tend(now)

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -235,14 +236,50 @@ def test_a_peer_that_is_killed(victim: str, size: str | None) -> None:
     assert ("Problem" in out) is (code == 1)
 
 
-def test_with_both_a_killed_sender_is_known() -> None:
-    pairing = Pairing([NCPS, "recv", "-i", "10ms"], [NCPS, "send", HERE, "--both", "--size", "100G"])
+@pytest.mark.parametrize("length", [("--size", "100G"), ("--duration", "1m")])
+def test_with_both_a_killed_sender_is_known(length: tuple[str, str]) -> None:
+    pairing = Pairing([NCPS, "recv", "-i", "10ms"], [NCPS, "send", HERE, "--both", *length])
     assert pairing.listener.stdout is not None
     assert "MB/s" in pairing.listener.stdout.readline()
     pairing.client.kill()
     _, (code, out, _) = pairing.end()
     assert code == 1
-    assert "the peer ended early" in out
+    assert "the peer ended early" in out or "the peer left before it said that it had finished" in out
+
+
+@pytest.mark.parametrize("stream", [b"\0", b"\0ncps", b"\0ncps link v1\r\n\0D", b"\0something else"])
+def test_a_stream_that_begins_like_our_own_mark_is_a_stream(stream: bytes, tmp_path: Path) -> None:
+    port = str(free_port())
+    listener = start("recv", "-p", port, "-q", "-o", str(tmp_path / "out"))
+    await_listener(int(port), listener)
+    with socket.create_connection((HERE, int(port))) as client:
+        client.sendall(stream)
+    code, out, err = finish(listener)
+    assert code == 0, out + err
+    assert (tmp_path / "out").read_bytes() == stream
+
+
+def test_marks_are_not_counted_as_data() -> None:
+    pairing = Pairing([NCPS, "recv"], [NCPS, "send", HERE, "--both", "-i", "10ms", "--format", "jsonl", "--size", "9M"])
+    (code, out, err), _ = pairing.end()
+    assert code == 0, err
+    rows = [json.loads(line) for line in out.splitlines()]
+    shown = sum(row["sent_bytes"] for row in rows if row.get("type") == "interval")
+    assert 0 <= shown <= 9 << 20
+    sent = [row for row in rows if row.get("type") != "interval"][-1]["sent"]
+    assert sent["bytes"] == sent["handed_over_bytes"] == 9 << 20
+
+
+def test_what_was_not_acknowledged_in_time_is_a_failure() -> None:
+    pairing = Pairing([NCPS, "recv", "-i", "10ms"], [NCPS, "send", HERE, "--duration", "500ms"])
+    assert pairing.listener.stdout is not None
+    assert "MB/s" in pairing.listener.stdout.readline()
+    pairing.listener.send_signal(signal.SIGSTOP)
+    code, out, _ = ended(pairing.client)
+    pairing.listener.send_signal(signal.SIGCONT)
+    ended(pairing.listener)
+    assert code == 1
+    assert "not acknowledged when the time was up" in out
 
 
 @pytest.mark.parametrize(
