@@ -318,3 +318,16 @@ def test_response_and_service_time_stand_side_by_side_and_are_named():
     assert response - service == 2000
     assert "connect  " not in shown
     assert "service" not in text.report(RUNS["clean"])
+
+
+def test_nobody_answered_is_not_nothing_failed() -> None:
+    silent = replace(RUNS["clean"], attempted=20, established=0, failed=0, unfinished=20, errors=())
+    assert "Failures      none; 20 were never answered" in text.report(silent)
+
+
+@pytest.mark.parametrize(
+    ("role", "words"),
+    [("server", "accepting was refused 69 times for want of a file"), ("client", "69 more never left this machine")],
+)
+def test_what_this_machine_refused_is_told_by_role(role: str, words: str) -> None:
+    assert words in " ".join(text.report(replace(RUNS["clean"], role=role, not_started=69)).split())

@@ -330,3 +330,17 @@ def test_a_share_of_failures_given_counts_beside_ncps_flags(port: int) -> None:
     command = ("-c", "127.0.0.1", "-bp", str(port), "-r", "1", "-N", "4", "-t", "0.3", "-sil", "--no-capture")
     assert run(*command)[0] == 0
     assert run(*command, "--max-failed", "5%")[0] == 1
+
+
+def test_a_schedule_is_told_beside_ncps_lines(port: int) -> None:
+    with serving(port, "-b", "127.0.0.1"):
+        code, out, err = run(
+            *("-c", "127.0.0.1", "-bp", str(port), "-r", "2", "-t", "1", "--rate", "100", "-sil", "--no-capture")
+        )
+    assert code == 0, err
+    (schedule,) = re.findall(r"^###SCHEDULE,(.*)$", out, re.M)
+    facts = dict(fact.split(":") for fact in schedule.split(","))
+    assert (facts["asked"], facts["due"], facts["missed"]) == ("100", "100", "0")
+    assert facts.keys() == {"asked", "achieved", "due", "missed", "late", "lagmean", "lagmax"}
+    assert all(re.search(rf"^###{line},n:\d+,min:\d+", out, re.M) for line in ("RESPONSE", "SERVICE"))
+    assert out.index("###REXMIT") < out.index("###SCHEDULE")

@@ -169,6 +169,21 @@ def _new(report: RunReport) -> list[str]:
             },
         ),
     ]
+    if report.rate_asked is not None:
+        lines.append(
+            _line(
+                "SCHEDULE",
+                {
+                    "asked": _plain(report.rate_asked),
+                    "achieved": None if report.rate_achieved is None else _plain(report.rate_achieved),
+                    "due": report.due,
+                    "missed": report.missed,
+                    "late": report.late,
+                    "lagmean": None if report.lag_us_mean is None else int(report.lag_us_mean),
+                    "lagmax": report.lag_us_max,
+                },
+            )
+        )
     if report.capture is not None:
         facts: dict[str, object] = {
             "interface": report.capture.interface,
@@ -184,6 +199,8 @@ def _new(report: RunReport) -> list[str]:
     for prefix, distribution in (
         ("PATHRTT", report.path_rtt_us),
         ("CONNECT", report.connect_us),
+        ("RESPONSE", report.response_us),
+        ("SERVICE", report.service_us),
         ("KERNELRTT", report.kernel_rtt_us),
         ("BEFORESYN", report.overhead_before_us),
         ("AFTERSYNACK", report.overhead_after_us),
@@ -227,6 +244,12 @@ def _line(prefix: str, facts: dict[str, object]) -> str:
 
 def _rate(amount: float, seconds: float) -> str:
     return f"{amount / seconds if seconds > 0 else 0.0:.1f}"
+
+
+def _plain(rate: float) -> str:
+    """Connects a second, without an exponent and without zeros that say nothing."""
+    text = f"{rate:.3f}"
+    return text.rstrip("0").rstrip(".")
 
 
 def _share(share: float) -> str:

@@ -167,7 +167,7 @@ def _rates(report: RunReport) -> Iterator[str]:
     if report.attempted != report.established + report.failed + report.unfinished:
         yield from _wrap("", "THIS DOES NOT BALANCE")
     if report.not_started:
-        yield from _wrap("", f"{report.not_started:,} more never left this machine: no SYN was sent")
+        yield from _wrap("", _not_started(report))
 
 
 def _schedule(report: RunReport) -> Iterator[str]:
@@ -175,7 +175,7 @@ def _schedule(report: RunReport) -> Iterator[str]:
         return
     yield from _wrap(
         "Schedule",
-        f"asked for {report.rate_asked:,.6g} connects per second, began {report.rate_achieved:,.6g}: "
+        f"asked for {_plain(report.rate_asked)} connects per second, began {_plain(report.rate_achieved or 0)}: "
         f"{_many(report.late or 0, 'start')} of {report.due:,} late by more than 1 ms"
         + (f" ({report.late_held_up:,} for want of a free connection)" if report.late_held_up else "")
         + (f", {report.missed:,} never begun" if report.missed else ""),
@@ -188,7 +188,8 @@ def _schedule(report: RunReport) -> Iterator[str]:
 
 def _failures(report: RunReport) -> Iterator[str]:
     if not report.errors:
-        yield from _wrap("Failures", "none")
+        silent = f"; {report.unfinished:,} were never answered" if report.unfinished else ""
+        yield from _wrap("Failures", f"none{silent}")
         return
     if report.io_failed:
         yield from _wrap("I/O failures", f"{report.io_failed:,} of the established connections")
@@ -437,3 +438,16 @@ def _count(value: int | None) -> str:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+def _not_started(report: RunReport) -> str:
+    """Tries that this machine refused: of a client before a SYN, of a server to accept what the kernel had answered."""
+    if report.role == "server":
+        return f"accepting was refused {report.not_started:,} times for want of a file, and tried again"
+    return f"{report.not_started:,} more never left this machine: no SYN was sent"
+
+
+def _plain(rate: float) -> str:
+    """A rate without an exponent, with as many decimals as it needs."""
+    text = f"{rate:,.3f}"
+    return text.rstrip("0").rstrip(".")
