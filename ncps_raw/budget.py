@@ -105,7 +105,7 @@ def run_out_ns(plan: ClientPlan, have: Budget) -> int | None:
 def forecast(plan: ClientPlan, have: Budget) -> str:
     """Whether the ports last, in one line."""
     if plan.connections > have.four_tuples:
-        return f"at most {have.four_tuples} of {plan.connections} connections can be open at once; {_MORE}"
+        return f"at most {have.four_tuples} of {plan.connections} connections can be open at once; {_more(plan)}"
     if plan.close == "rst":
         return "as long as the run: closed with RST, a port is free again at once"
     after = run_out_ns(plan, have)
@@ -131,7 +131,7 @@ def warning(plan: ClientPlan, have: Budget) -> str | None:
         return None
     return (
         f"local ports: {counted} run out after {about(after)} at {rate_text(have)}, unless the server answers FIN with "
-        f"RST, as ncps server and NCPS do; {_MORE}"
+        f"RST, as ncps server and NCPS do; {_more(plan)}"
     )
 
 
@@ -177,4 +177,6 @@ def about(ns: int) -> str:
     return f"{float(seconds):.3g} s" if seconds < 1000 else f"{round(seconds)} s"
 
 
-_MORE: Final = "use more --ports, --local-ports or --bind addresses"
+def _more(plan: ClientPlan) -> str:
+    names = ("-np", "-ncp", "-b") if plan.dialect else ("--ports", "--local-ports", "--bind")
+    return "use more {}, {} or {} addresses".format(*names)

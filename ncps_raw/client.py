@@ -80,7 +80,7 @@ def _within_limits(plan: ClientPlan, processes: int) -> tuple[ClientPlan, str | 
     if possible < plan.threads:
         raise EnvironmentFault(
             f"cannot hold a connection for each of {plan.threads} threads: the open-file limit is {limit.allowed}; "
-            "raise it (ulimit -n) or use fewer --threads"
+            "raise it (ulimit -n) or use fewer threads (-r)"
         )
     text = (
         f"{plan.connections} connections need more files than this machine's hard limit of {limit.allowed} a process "

@@ -66,7 +66,7 @@ class Output:
     ) -> None:
         """``on_gone`` is called when the reader of standard output has left."""
         if path is None and sys.stdout is None:
-            raise FileFault("cannot write standard output: it is closed; name a file with --output")
+            raise FileFault("cannot write standard output: it is closed; name a file with -o")
         self._view = _VIEWS[format_]
         self._rows = self._view.row is not None and not silent_rows
         self._quiet = quiet
@@ -85,7 +85,7 @@ class Output:
             try:
                 self._file = open(path, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - closed by __exit__
             except OSError as error:
-                raise FileFault(f"cannot write {path}: {error.strerror}; choose another --output") from None
+                raise FileFault(f"cannot write {path}: {error.strerror}; choose another file (-o)") from None
 
     def __enter__(self) -> Self:
         return self

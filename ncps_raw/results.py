@@ -28,9 +28,9 @@ class Results:
                 self._file = open(path, "w", encoding="utf-8", newline="\n")  # noqa: SIM115, PTH123 - see __exit__
             except (OSError, ValueError) as error:
                 reason = error.strerror if isinstance(error, OSError) else error
-                raise FileFault(f"cannot write {path}: {reason}; choose another --output") from None
+                raise FileFault(f"cannot write {path}: {reason}; choose another file (-o)") from None
         elif self._file is None:
-            raise FileFault("cannot write standard output: it is closed; name a file with --output")
+            raise FileFault("cannot write standard output: it is closed; name a file with -o")
         elif coloured and self._file.isatty():
             self._coloured = True
 

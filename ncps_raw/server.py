@@ -35,7 +35,7 @@ def prepare(plan: ServerPlan) -> Load:
     bind = plan.bind or ("0.0.0.0",)
     families = {net.family_of(address) for address in bind}
     if len(families) > 1:
-        raise UsageError("--bind takes addresses of one IP version; -b :: accepts both")
+        raise UsageError(f"{'-b' if plan.dialect else '--bind'} takes addresses of one IP version; -b :: accepts both")
     family = families.pop()
     for address in bind:
         net.check_bind(address)

@@ -199,3 +199,10 @@ def test_times_of_forecasts(ns: int, shown: str) -> None:
 @pytest.mark.parametrize(("value", "shown"), [(Fraction(10**8), "100000000"), (Fraction(1, 2), "0.5")])
 def test_plain_rates(value: Fraction, shown: str) -> None:
     assert plain(value) == shown
+
+
+def test_advice_names_the_flags_that_were_typed() -> None:
+    wish = {"target": "h", "threads": 1, "connections": 500, "local_port": 20_000, "local_ports": 10}
+    for dialect, names in ((False, "--ports, --local-ports or --bind"), (True, "-np, -ncp or -b")):
+        plan = ClientPlan(**wish, dialect=dialect)
+        assert f"use more {names} addresses" in (warning(plan, budget(plan, MACHINE)) or "")

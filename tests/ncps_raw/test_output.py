@@ -188,7 +188,7 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     path = tmp_path / "absent" / "results"
     with pytest.raises(FileFault) as caught:
         output("text", str(path))
-    assert str(caught.value) == f"cannot write {path}: No such file or directory; choose another --output"
+    assert str(caught.value) == f"cannot write {path}: No such file or directory; choose another file (-o)"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is Linux's")
@@ -258,7 +258,7 @@ def test_a_stream_that_was_closed_from_the_start(
 ) -> None:
     monkeypatch.setattr(sys, stream, None)
     if stream == "stdout":  # all results would be lost
-        with pytest.raises(FileFault, match="it is closed; name a file with --output"):
+        with pytest.raises(FileFault, match="it is closed; name a file with -o"):
             whole_run("text")
         return
     whole_run("text")
