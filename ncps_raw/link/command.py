@@ -25,6 +25,7 @@ from ncps_raw.link.views import Report
 from ncps_raw.link.watch import Watch
 
 _NOT_BEGUN: Final = "interrupted before the other end came: nothing was transferred"
+_NOT_TOLD: Final = "it tells them when a transfer ends by itself, and this one was cut short here"
 _NOT_ASKED: Final = "needs --both, and ncps at the other end"
 
 
@@ -80,15 +81,20 @@ class _Run:
         sent, received = transfer.result
         problems, code = transfer.verdict
         far: Both | None = None
-        if self.guest is not None and transfer.ended_by is None:
+        far_note = ""
+        if self.guest is not None and transfer.ended_by is not None:
+            far_note = _NOT_TOLD
+        elif self.guest is not None:
             try:
                 far, theirs = self.guest.result()
-                if theirs:
-                    problems += tuple(f"at the other end: {text}" for text in theirs)
-                    code = max(code, 1)
             except NobodyThere as error:
-                problems += (str(error),)
-                code = max(code, 1)
+                far_note = str(error)
+                problems, code = problems or (far_note,), max(code, 1)
+            else:
+                # A cause seen at one end looks like a cut at the other: only the cause is told.
+                if theirs and (transfer.cut_off or not problems):
+                    problems = tuple(f"at the other end: {text}" for text in theirs)
+                code = max(code, 1) if theirs else code
         report = Report(
             transfer.plan.command,
             transfer.peer,
@@ -101,6 +107,7 @@ class _Run:
             cpu_s,
             transfer.plan.warmup_ns,
             code,
+            far_note,
         )
         self.show.report(report)
         return code

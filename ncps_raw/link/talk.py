@@ -94,6 +94,9 @@ class Host(threading.Thread):
         self._plan = plan
         self._start_transfer = start
         self._on_end = on_end
+        self.refused: str | None = None  # why nothing came of it, once it has ended
+        self._peer = arrival.peer
+        self._began = False
         self._arrivals: queue.Queue[Arrival] = queue.Queue()
         self.ended = False
 
@@ -106,12 +109,17 @@ class Host(threading.Thread):
         try:
             self._converse()
         except (OSError, ValueError, queue.Empty, NcpsError) as error:
-            with contextlib.suppress(OSError):
-                self._line.say(error=str(error) or "what was promised did not come")
+            self._refuse(str(error) or "what was promised did not come")
         finally:
             self._line.close()
             self.ended = True
             self._on_end()
+
+    def _refuse(self, why: str) -> None:
+        if not self._began:
+            self.refused = f"{self._peer} was refused: {why}"
+        with contextlib.suppress(OSError):
+            self._line.say(error=why)
 
     def _converse(self) -> None:
         first = self._line.hear(ANSWER_S)
@@ -120,7 +128,7 @@ class Host(threading.Thread):
         wish = preamble.wish_of(first)
         if wish.sends == self._plan.sends:
             verb = "sends" if wish.sends else "receives"
-            self._line.say(error=f"the listener {verb} too: start the other command at one end")
+            self._refuse(f"the listener {verb} too: start the other command at one end")
             return
         plan = adapted(self._plan, wish)
         self._line.say(ok=True)
@@ -135,6 +143,7 @@ class Host(threading.Thread):
             elif order.get("do") == "go":
                 arrivals = [self._arrivals.get(timeout=ANSWER_S) for _ in range(plan.streams)]
                 transfer = self._start_transfer(plan, arrivals, wish.size if plan.receives else None)
+                self._began = True
                 transfer.peer_lives = self._line.lives
                 transfer.done.wait()
                 sent, received = transfer.result
@@ -214,10 +223,13 @@ class Guest:
 
     def result(self) -> tuple[Both, tuple[str, ...]]:
         """What the far end counted, and its problems."""
-        with self._explained():
+        try:
             told = self._hear(_DONE_S)
             figures = [told.get(name) for name in ("sent", "received")]
             sent, received = (books.from_wire(found) if isinstance(found, dict) else None for found in figures)
+        except (OSError, ValueError) as error:  # it has talked before, so it is not that it cannot
+            self._line.close()
+            raise NobodyThere(f"the other end left before it told its figures ({_reason(error)})") from None
         problems = told.get("problems", [])
         return (sent, received), tuple(str(problem) for problem in problems if isinstance(problem, str))
 
@@ -239,10 +251,14 @@ class Guest:
             yield
         except (OSError, ValueError) as error:
             self._line.close()
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             raise NobodyThere(
-                f"the other end does not talk ({reason}): --both and its figures need ncps there; leave out --both"
+                f"the other end does not talk ({_reason(error)}): --both and its figures need ncps there; "
+                "leave out --both"
             ) from None
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
 
 
 def _rate(told: dict[str, Any]) -> float | None:

@@ -313,6 +313,12 @@ class Transfer:
 
     # ---- what went wrong ----------------------------------------------------------------------------------------
 
+    @property
+    def cut_off(self) -> bool:
+        """Whether a connection broke, and nothing at this end is known to be the cause."""
+        failures = [pump.failure for pump in self.pumps if pump.failure is not None]
+        return bool(failures) and not any(isinstance(failure, NcpsError) for failure in failures)
+
     def problems(self) -> tuple[tuple[str, ...], int]:
         """Sentences, and the exit code they make: 0 if there are none."""
         found: list[str] = []

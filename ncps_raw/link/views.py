@@ -30,6 +30,7 @@ class Report:
     cpu_s: float
     warmup_ns: int
     exit_code: int
+    far_note: str = ""  # why ``far`` is not there, where it was asked for
 
     @property
     def own(self) -> Figures | None:
@@ -65,6 +66,8 @@ def plain(report: Report) -> dict[str, Any]:
             "sent": None if sent is None else books.plain(sent),
             "received": None if received is None else books.plain(received),
         }
+    if report.far_note:
+        out["far_note"] = report.far_note
     if report.explanation is not None:
         out["explain"] = explain.plain(report.explanation)
     return out
@@ -91,6 +94,8 @@ def text(report: Report) -> str:
         for figures in report.far:
             if figures is not None:
                 lines += ["at the other end:", *(f"  {line}" for line in books.text(figures))]
+    if report.far_note and report.far_note not in report.problems:
+        lines.append(f"without the other end's figures: {report.far_note}")
     moved = sum(figures.bytes or 0 for figures in (report.sent, report.received) if figures is not None)
     each = f", {report.cpu_s * 1e9 / moved:.3g} s per GB" if moved else ""
     lines.append(f"  with {report.peer}; {report.cpu_s:.3g} s of processor time here{each}")

@@ -246,6 +246,10 @@ class Watch:
             self._end(transfer)
 
     def _goes_on(self, now: int) -> bool:
+        for host in self._hosts.values():
+            if host.ended and host.refused is not None:
+                stays = "" if self.served and not self._plan.keep else "; still listening"
+                self._show.remark(f"{host.refused}{stays}")
         self._hosts = {token: host for token, host in self._hosts.items() if not host.ended}
         if self._active or self._hosts:
             return True

@@ -247,6 +247,57 @@ def test_with_both_a_killed_sender_is_known(length: tuple[str, str]) -> None:
     assert "the peer ended early" in out or "the peer left before it said that it had finished" in out
 
 
+def problems(out: str) -> list[str]:
+    return [line for line in out.splitlines() if line.startswith("Problem: ")]
+
+
+def test_with_both_a_full_disk_is_the_only_thing_blamed() -> None:
+    """Wherever it is full: at the listener, or at the client."""
+    full = "cannot write /dev/full: No space left on device"
+    pairing = Pairing([NCPS, "recv", "-o", "/dev/full"], [NCPS, "send", HERE, "--both", "--size", "10M"])
+    (code, out, _), (there, far_out, _) = pairing.end()
+    assert (code, problems(out)) == (1, [f"Problem: at the other end: {full}"])
+    assert (there, problems(far_out)) == (3, [f"Problem: {full}"])
+    pairing = Pairing([NCPS, "send", "-l", "--size", "10M"], [NCPS, "recv", HERE, "--both", "-o", "/dev/full"])
+    (code, out, _), _ = pairing.end()
+    assert (code, problems(out)) == (3, [f"Problem: {full}"])
+
+
+def test_with_both_a_killed_listener_is_not_said_to_be_silent() -> None:
+    pairing = Pairing([NCPS, "recv", "-q"], [NCPS, "send", HERE, "--both", "-t", "1m", "-i", "10ms"])
+    assert pairing.client.stdout is not None
+    assert "MB/s" in pairing.client.stdout.readline()
+    pairing.listener.kill()
+    (code, out, _), _ = pairing.end()
+    assert code == 1
+    assert len(problems(out)) == 1
+    assert "sending ended early" in problems(out)[0]
+    assert "does not talk" not in out
+
+
+def test_with_both_an_interrupted_client_says_why_it_has_no_figures_of_the_other_end() -> None:
+    pairing = Pairing([NCPS, "recv", "-q"], [NCPS, "send", HERE, "--both", "-t", "1m", "-i", "10ms"])
+    assert pairing.client.stdout is not None
+    assert "MB/s" in pairing.client.stdout.readline()
+    pairing.client.send_signal(signal.SIGINT)
+    (code, out, _), _ = pairing.end()
+    assert code == 0
+    assert "without the other end's figures: it tells them when a transfer ends by itself" in out
+
+
+def test_a_refused_client_is_told_at_the_listener_and_another_may_come() -> None:
+    port = str(free_port())
+    listener = start("recv", "-p", port)
+    await_listener(int(port), listener)
+    code, _, err = run("recv", HERE, "-p", port, "--both")
+    assert code == 1
+    assert "the listener receives too" in err
+    assert run("send", HERE, "-p", port, "--size", "1MB")[0] == 0
+    code, _, err = finish(listener)
+    assert code == 0
+    assert re.search(r"127\.0\.0\.1:\d+ was refused: the listener receives too: .*; still listening", err)
+
+
 @pytest.mark.parametrize("stream", [b"\0", b"\0ncps", b"\0ncps link v1\r\n\0D", b"\0something else"])
 def test_a_stream_that_begins_like_our_own_mark_is_a_stream(stream: bytes, tmp_path: Path) -> None:
     port = str(free_port())
