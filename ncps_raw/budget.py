@@ -8,6 +8,7 @@ condition under which it comes true, because whether ports stay in TIME_WAIT is 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
@@ -129,14 +130,15 @@ def warning(plan: ClientPlan, have: Budget) -> str | None:
     foreseeable = plan.rate is not None or not have.kernel_chooses
     if after is None or not foreseeable or (plan.duration_ns is not None and plan.duration_ns <= after):
         return None
+    at = rate_text(have, ",")
     return (
-        f"local ports: {counted} run out after {about(after)} at {rate_text(have)}, unless the server answers FIN with "
+        f"local ports: {counted} run out after {about(after)} at {at}, unless the server answers FIN with "
         f"RST, as ncps server and NCPS do; {_more(plan)}"
     )
 
 
-def shortfall(plan: ClientPlan) -> str | None:
-    """Why the rate asked for cannot be reached whatever the target does; None = it can."""
+def shortfall(plan: ClientPlan, grouped: str = "") -> str | None:
+    """Why the rate asked for cannot be reached whatever the target does; None = it can. ``grouped`` as of ``plain``."""
     if plan.rate is None or not plan.hold_ns or not plan.reconnect:
         return None
     alive = plan.hold_ns if plan.duration_ns is None else min(plan.hold_ns, plan.duration_ns)
@@ -144,8 +146,8 @@ def shortfall(plan: ClientPlan) -> str | None:
     if needed <= plan.connections:
         return None
     return (
-        f"{plain(plan.rate)} connects a second that live for {about(plan.hold_ns)} need {needed} connections, not "
-        f"{plan.connections}: use more --connections"
+        f"{plain(plan.rate, grouped)} connects a second that live for {about(plan.hold_ns)} need {needed:{grouped}} "
+        f"connections, not {plan.connections:{grouped}}: use more {'-N' if plan.dialect else '--connections'}"
     )
 
 
@@ -160,15 +162,17 @@ def plural(n: int, noun: str) -> str:
     return f"{n} {noun}" if n == 1 else f"{n} {noun}{'es' if noun.endswith('s') else 's'}"
 
 
-def rate_text(have: Budget) -> str:
+def rate_text(have: Budget, grouped: str = "") -> str:
     """The rate, and where it comes from unless it was asked for."""
     why = {"asked": "", "assumed": " (an example: no --rate is given)", "possible": " (more the plan cannot make)"}
-    return f"{plain(have.rate)}/s{why[have.rate_is]}"
+    return f"{plain(have.rate, grouped)}/s{why[have.rate_is]}"
 
 
-def plain(value: Fraction) -> str:
-    """Up to 6 significant digits, never an exponent."""
-    return str(value.numerator) if value.denominator == 1 else f"{float(value):.6g}"
+def plain(value: Fraction, grouped: str = "") -> str:
+    """Never an exponent: a whole number, or 6 significant digits. With ``grouped`` a comma, thousands are apart."""
+    if value.denominator == 1:
+        return f"{value.numerator:{grouped}}"
+    return f"{Decimal(f'{float(value):.6g}'):{grouped}f}"
 
 
 def about(ns: int) -> str:

@@ -67,7 +67,7 @@ def _resolved(plan: ClientPlan, target: net.Target) -> str | None:
 
 def _foreseen(plan: ClientPlan) -> tuple[str | None, str | None]:
     """What can be said of ports and rate before the run."""
-    return budget.warning(plan, budget.budget(plan, machine_for(plan))), budget.shortfall(plan)
+    return budget.warning(plan, budget.budget(plan, machine_for(plan))), budget.shortfall(plan, ",")
 
 
 def _within_limits(plan: ClientPlan, processes: int) -> tuple[ClientPlan, str | None, str | None]:

@@ -147,7 +147,7 @@ def plain_name(name: str) -> tuple[str, str | None]:
     "any" when listening becomes this machine, which is what connecting to it does. Raises UsageError for a URL.
     """
     if "://" in name:
-        raise UsageError(f"{name} is a URL: give the name or address alone, and the port with --port")
+        raise UsageError(f"{name} is a URL: give the name or address alone, and the port apart")
     if name.startswith("[") and name.endswith("]"):
         name = name[1:-1]
     try:

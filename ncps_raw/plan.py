@@ -11,6 +11,7 @@ from __future__ import annotations
 import ipaddress
 import os
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from typing import ClassVar, Final
 
@@ -63,7 +64,11 @@ _NAMES: Final = {
     "capture": ("--capture", "--capture"),
     "capture_level": ("--capture-level", "--capture-level"),
     "capture_buffer": ("--capture-buffer", "--capture-buffer"),
+    "interface": ("--interface", "--interface"),
     "format": ("--format", "--format"),
+    "output": ("--output", "-o"),
+    "write": ("--write", "-w"),
+    "run": ("--run", "--run"),
     "max_failed": ("--max-failed", "--max-failed"),
     "delay_ns": ("--delay", "-ds"),
     "keepalive_ns": ("--keepalive", "-tka"),
@@ -160,10 +165,11 @@ class Plan:
 
     def _block_fits(self, first: str, count: str) -> None:
         start, n = getattr(self, first), getattr(self, count)
-        if start + n > MAX_PORT + 1:
+        room = MAX_PORT + 1 - start
+        if n > room:
             raise UsageError(
                 f"{self._name(first)} {start} and {self._name(count)} {n} pass the last port, {MAX_PORT}: "
-                f"at most {MAX_PORT + 1 - start} ports fit"
+                f"at most {room} {'port fits' if room == 1 else 'ports fit'}"
             )
 
     def _shared_limits(self) -> None:
@@ -188,19 +194,20 @@ class Plan:
             raise self._refuse("max_failed", "0 % to 100 %", f"{self.max_failed:.6g}")
         self._processors()
         if self.capture == "off" and (self.write or self.interface or self.capture_level):
-            what = "--write" if self.write else "--interface" if self.interface else "--capture-level"
+            what = self._name("write" if self.write else "interface" if self.interface else "capture_level")
             raise UsageError(f"{what} needs the capture, which --no-capture switches off: leave out one of them")
         named = [path for path in (self.output, self.write, self.run) if path is not None]
         if len(set(named)) < len(named):
-            raise UsageError("--output, --write and --run must name different files: one would replace the other")
+            names = f"{self._name('output')}, {self._name('write')} and {self._name('run')}"
+            raise UsageError(f"{names} must name different files: one would replace the other")
         for address in self.bind:
             _family(address, self._name("bind"))
         self._files()
 
     def _files(self) -> None:
-        names = {"--output": self.output, "--write": self.write, "--run": self.run}
         taken: dict[str, str] = {}
-        for option, path in names.items():
+        for field in ("output", "write", "run"):
+            option, path = self._name(field), getattr(self, field)
             if path is None:
                 continue
             if not path:
@@ -332,7 +339,9 @@ class ClientPlan(Plan):
         if self.rate is None:
             return
         if not MIN_RATE <= self.rate <= MAX_RATE:
-            raise self._refuse("rate", f"one a year to {MAX_RATE} a second", f"{float(self.rate):.6g}/s")
+            raise self._refuse(
+                "rate", f"one a year to {MAX_RATE:,} a second", f"{Decimal(f'{float(self.rate):.15g}'):,f}/s"
+            )
         if self.pace_ns and self.mode == "p":
             raise UsageError(
                 f"--rate and {self._name('pace_ns')} contradict each other: each sets when connects happen; "

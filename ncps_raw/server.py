@@ -69,8 +69,25 @@ def prepare(plan: ServerPlan) -> Load:
 
     spec, problem = _capture_spec(plan, bind)
     remarks = (f"listening on {where}", *((limit.note,) if limit.note else ()))
+
+    def advise(failure: Failure) -> str:
+        return _advice(failure, limit.allowed)
+
+    def explain(failures: Sequence[Failure]) -> tuple[str, ...]:
+        full = any(failure.number == errno.EMFILE for failure in failures)
+        return (f"{_full(limit.allowed)}; raise it (ulimit -n) for more connections at once",) if full else ()
+
     return Load(
-        plan.threads, tasks, _advice, where, spec, problem, notes=(), remarks=remarks, most_records=MOST_RECORDS
+        plan.threads,
+        tasks,
+        advise,
+        where,
+        spec,
+        problem,
+        notes=(),
+        remarks=remarks,
+        most_records=MOST_RECORDS,
+        explain=explain,
     )
 
 
@@ -104,9 +121,15 @@ def _capture_spec(plan: ServerPlan, bind: Sequence[str]) -> tuple[CaptureSpec | 
     )
 
 
-def _advice(failure: Failure) -> str:
+def _full(allowed: int | None) -> str:
+    """A process at its limit: the connections are established and in the queue, so nothing is lost but time."""
+    limit = "the limit of" if allowed is None else f"the limit of {allowed:,}"
+    return f"accepting was refused at {limit} open files a process and is tried again, connections wait meanwhile"
+
+
+def _advice(failure: Failure, allowed: int | None) -> str:
     hints = {
-        errno.EMFILE: "no file descriptor left for accepted connections: raise the limit (ulimit -n)",
+        errno.EMFILE: f"{_full(allowed)}: raise it (ulimit -n)",
         errno.ENFILE: "this machine has no file descriptor left: raise fs.file-max",
         errno.ECONNRESET: "clients reset connections",
         errno.EPIPE: "clients closed before their answer",

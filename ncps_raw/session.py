@@ -71,6 +71,7 @@ class Load:
     notes: tuple[str, ...]  # for the report: what was changed about the plan
     remarks: tuple[str, ...]  # for the person, once everything stands ready
     most_records: int | None = None  # more connections than these leave no record
+    explain: Callable[[Sequence[Failure]], tuple[str, ...]] = lambda failures: ()  # for the report: what failed here
 
 
 def schedule_facts(plan: Plan, totals: Sequence[int]) -> ScheduleFacts | None:
@@ -311,7 +312,12 @@ class _Session:
             attempted = kept
         faults = tuple(w.failure for w in workers if w.failure)
         options = _options_refused(totals)
-        notes = [*load.notes, *options, *(note for note in seen.notes if note not in faults)]
+        notes = [
+            *load.notes,
+            *load.explain(board.failures()),
+            *options,
+            *(note for note in seen.notes if note not in faults),
+        ]
         if not totals[ESTABLISHED] and totals[ATTEMPTED] > totals[FAILED] + totals[NOT_STARTED]:
             self._output.say(f"no answer from {load.target} to {totals[ATTEMPTED]} connects: is it up, is it filtered?")
         report = self._tell(

@@ -327,7 +327,49 @@ def test_nobody_answered_is_not_nothing_failed() -> None:
 
 @pytest.mark.parametrize(
     ("role", "words"),
-    [("server", "accepting was refused 69 times for want of a file"), ("client", "69 more never left this machine")],
+    [
+        ("server", "accepting was refused 69 times at a limit of this machine and tried again: connections waited"),
+        ("client", "69 more never left this machine"),
+    ],
 )
 def test_what_this_machine_refused_is_told_by_role(role: str, words: str) -> None:
     assert words in " ".join(text.report(replace(RUNS["clean"], role=role, not_started=69)).split())
+
+
+def test_one_is_told_in_the_singular() -> None:
+    one = replace(RUNS["clean"], role="server", attempted=1, unfinished=1, errors=(), not_started=1, connections_late=1)
+    shown = " ".join(text.report(one).split())
+    assert "none; 1 was never answered" in shown
+    assert "accepting was refused 1 time at" in shown
+    assert "1 more was under way when the time was up" in shown
+
+
+@pytest.mark.parametrize(
+    ("gbps", "shown"),
+    [
+        (0.0, "0.000 Gbit/s"),
+        (1234.5, "1234.500 Gbit/s"),
+        (0.001, "0.001 Gbit/s"),
+        (0.000999, "0.999 Mbit/s"),
+        (0.000_000_52, "0.52 kbit/s"),
+        (1e-12, "0.000001 kbit/s"),
+    ],
+)
+def test_a_little_data_is_not_none(gbps: float, shown: str) -> None:
+    assert f"received {shown}, sent 0.000 Gbit/s" in text.report(replace(RUNS["clean"], rx_gbps=gbps, tx_gbps=0.0))
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        (1e7, "10,000,000"),
+        (1_234_567.5, "1,234,567.5"),
+        (0.5, "0.5"),
+        (1 / 3600, "0.000278"),
+        (0.0, "0"),
+        (100.0, "100"),
+    ],
+)
+def test_rates_have_no_exponents(asked: float, shown: str) -> None:
+    lines = " ".join(text.report(replace(RUNS["scheduled"], rate_asked=asked)).split())
+    assert f"asked for {shown} connects per second" in lines

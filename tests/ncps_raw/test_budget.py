@@ -196,7 +196,9 @@ def test_times_of_forecasts(ns: int, shown: str) -> None:
     assert about(ns) == shown
 
 
-@pytest.mark.parametrize(("value", "shown"), [(Fraction(10**8), "100000000"), (Fraction(1, 2), "0.5")])
+@pytest.mark.parametrize(
+    ("value", "shown"), [(Fraction(10**8), "100000000"), (Fraction(1, 2), "0.5"), (Fraction(1, 10**7), "0.0000001")]
+)
 def test_plain_rates(value: Fraction, shown: str) -> None:
     assert plain(value) == shown
 
@@ -206,3 +208,13 @@ def test_advice_names_the_flags_that_were_typed() -> None:
     for dialect, names in ((False, "--ports, --local-ports or --bind"), (True, "-np, -ncp or -b")):
         plan = ClientPlan(**wish, dialect=dialect)
         assert f"use more {names} addresses" in (warning(plan, budget(plan, MACHINE)) or "")
+
+
+def test_what_is_said_before_a_run_groups_thousands() -> None:
+    wish = {"target": "h", "threads": 1, "connections": 500, "rate": Fraction(10**7), "hold_ns": SECOND}
+    for dialect, name in ((False, "--connections"), (True, "-N")):
+        plan = ClientPlan(**wish, dialect=dialect)
+        short = shortfall(plan, ",") or ""
+        assert short.startswith("10,000,000 connects a second that live for 1 s need 10,000,000 connections, not 500")
+        assert short.endswith(f"use more {name}")
+    assert rate_text(budget(ClientPlan(**{**wish, "hold_ns": 0}), MACHINE), ",") == "10,000,000/s"

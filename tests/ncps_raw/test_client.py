@@ -91,7 +91,7 @@ def test_ports_that_may_run_out_are_foreseen(monkeypatch: pytest.MonkeyPatch) ->
         "local ports: 1 address x 50 local ports x 1 server port run out after 0.5 s at 100/s, unless"
     )
     (remark,) = prepare(replace(plan, hold_ns=10 * SECOND, close="rst"))[1].remarks
-    assert remark.startswith("100 connects a second that live for 10 s need 1000 connections, not 40")
+    assert remark.startswith("100 connects a second that live for 10 s need 1,000 connections, not 40")
     assert prepare(replace(plan, close="rst"))[1].remarks == ()
 
 

@@ -130,8 +130,8 @@ def test_limits_of_both(kind: Any, fields: dict[str, Any], message: str) -> None
         ({"mode": "echo"}, "--mode must be 0 or 1 or p or s or r, not echo"),
         ({"pace_ns": -1, "mode": "p"}, "--pace must be 0 s to a year"),
         ({"pace_ns": SECOND}, "--pace is the time between the rounds of --mode p; mode 1 has no rounds"),
-        ({"rate": Fraction(0)}, "--rate must be one a year to 100000000 a second, not 0/s"),
-        ({"rate": Fraction(100_000_001)}, "--rate must be one a year to 100000000 a second"),
+        ({"rate": Fraction(0)}, "--rate must be one a year to 100,000,000 a second, not 0/s"),
+        ({"rate": Fraction(100_000_001)}, "--rate must be one a year to 100,000,000 a second, not 100,000,001/s"),
         (
             {"rate": Fraction(5), "pace_ns": SECOND, "mode": "p"},
             "--rate and --pace contradict each other: each sets when connects happen; leave out one of them",

@@ -105,7 +105,10 @@ def test_the_capture_of_a_server_on_any_address_needs_a_name() -> None:
 @pytest.mark.parametrize(
     ("number", "words"),
     [
-        (errno.EMFILE, "EMFILE x 2: no file descriptor left"),
+        (
+            errno.EMFILE,
+            "EMFILE x 2: accepting was refused at the limit of 1,048,576 open files a process and is tried again",
+        ),
         (errno.ECONNRESET, "clients reset connections"),
         (errno.EXDEV, "EXDEV x 2: see errno(3)"),
     ],
@@ -114,6 +117,14 @@ def test_a_failure_is_one_line(number: int, words: str) -> None:
     line = prepare(PLAN).advise(Failure(number, 2, 0, 0))
     assert words in line
     assert "\n" not in line
+
+
+def test_a_report_explains_the_limit_only_where_it_was_met() -> None:
+    explain = prepare(PLAN).explain
+    assert explain([Failure(errno.ECONNRESET, 2, 0, 0)]) == ()
+    (note,) = explain([Failure(errno.ECONNRESET, 2, 0, 0), Failure(errno.EMFILE, 69, 0, 0)])
+    assert "the limit of 1,048,576 open files a process" in note
+    assert "raise it (ulimit -n)" in note
 
 
 def test_a_plan_is_carried_out_as_prepared(monkeypatch: pytest.MonkeyPatch) -> None:

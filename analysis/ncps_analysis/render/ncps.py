@@ -8,6 +8,7 @@ its own. These columns have no form for "unknown", so there it is 0, and ``###SO
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Final
 
 from ncps_analysis.model import Distribution, Milestone, RunReport
@@ -248,8 +249,8 @@ def _rate(amount: float, seconds: float) -> str:
 
 def _plain(rate: float) -> str:
     """Connects a second, without an exponent and without zeros that say nothing."""
-    text = f"{rate:.3f}"
-    return text.rstrip("0").rstrip(".")
+    text = f"{rate:.3f}" if rate >= 1 else f"{Decimal(f'{rate:.3g}'):f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _share(share: float) -> str:

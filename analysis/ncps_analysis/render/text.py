@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Final
 
 from ncps_analysis.model import APPLICATION, KERNEL, WIRE, CaptureReport, Disagreement, ErrorCount, RunReport
@@ -64,7 +65,7 @@ def report(report: RunReport) -> str:
     lines = [f"ncps-raw {report.version}, report of a {report.role}", "=" * WIDTH]
     lines += (line for problem in report.problems for line in _wrap("PROBLEM", problem))
     if report.interrupted is not None:
-        planned = f" of {report.planned_s:g} s planned" if report.planned_s is not None else ""
+        planned = f" of {_plain(report.planned_s)} s planned" if report.planned_s is not None else ""
         lines += _wrap("Interrupted", f"by {report.interrupted} after {report.duration_s:.1f} s{planned}")
     lines += _what(report)
     lines += _rates(report)
@@ -137,7 +138,7 @@ def _what(report: RunReport) -> Iterator[str]:
     )
     yield from _wrap(
         "Time",
-        f"{report.duration_s:.3f} s, warm-up {report.warmup_s:g} s"
+        f"{report.duration_s:.3f} s, warm-up {_plain(report.warmup_s)} s"
         if report.recorded_s <= 0
         else f"{report.duration_s:.3f} s, of which {report.recorded_s:.3f} s after the warm-up are recorded"
         if report.warmup_s
@@ -155,9 +156,11 @@ def _rates(report: RunReport) -> Iterator[str]:
             f"{report.cps:,.1f} per second: {in_time:,} established in {report.recorded_s:.3f} s",
         )
     if report.connections_late:
-        yield from _wrap("", f"{report.connections_late:,} more were under way when the time was up, and let finish")
+        yield from _wrap(
+            "", f"{_were(report.connections_late, ' more')} under way when the time was up, and let finish"
+        )
     if report.rx_gbps is not None and report.tx_gbps is not None:
-        yield from _wrap("Data", f"received {report.rx_gbps:.3f} Gbit/s, sent {report.tx_gbps:.3f} Gbit/s")
+        yield from _wrap("Data", f"received {_speed(report.rx_gbps)}, sent {_speed(report.tx_gbps)}")
     yield from _schedule(report)
     yield from _wrap(
         "Whole run",
@@ -188,7 +191,7 @@ def _schedule(report: RunReport) -> Iterator[str]:
 
 def _failures(report: RunReport) -> Iterator[str]:
     if not report.errors:
-        silent = f"; {report.unfinished:,} were never answered" if report.unfinished else ""
+        silent = f"; {_were(report.unfinished)} never answered" if report.unfinished else ""
         yield from _wrap("Failures", f"none{silent}")
         return
     if report.io_failed:
@@ -443,11 +446,24 @@ def _one_line(text: str) -> str:
 def _not_started(report: RunReport) -> str:
     """Tries that this machine refused: of a client before a SYN, of a server to accept what the kernel had answered."""
     if report.role == "server":
-        return f"accepting was refused {report.not_started:,} times for want of a file, and tried again"
+        times = _many(report.not_started, "time")
+        return f"accepting was refused {times} at a limit of this machine and tried again: connections waited"
     return f"{report.not_started:,} more never left this machine: no SYN was sent"
 
 
 def _plain(rate: float) -> str:
-    """A rate without an exponent, with as many decimals as it needs."""
-    text = f"{rate:,.3f}"
-    return text.rstrip("0").rstrip(".")
+    """A figure without an exponent: to three decimals, below 1 to three digits."""
+    text = f"{rate:,.3f}" if rate >= 1 else f"{Decimal(f'{rate:.3g}'):f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _speed(gbps: float) -> str:
+    """In the greatest unit in which it does not round to nothing."""
+    for unit, scale in (("Gbit/s", 1), ("Mbit/s", 1000)):
+        if not gbps or gbps * scale >= 0.001:
+            return f"{gbps * scale:.3f} {unit}"
+    return f"{_plain(gbps * 1_000_000)} kbit/s"
+
+
+def _were(n: int, more: str = "") -> str:
+    return f"{n:,}{more} {'was' if n == 1 else 'were'}"
