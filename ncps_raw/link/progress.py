@@ -9,6 +9,7 @@ from typing import Final
 
 from ncps_raw.link import books
 
+_LONGEST_LEFT_S: Final = 359_999.0  # an estimate from next to nothing has no end
 _LEAST_BAR: Final = 8
 CLEAR: Final = "\r\x1b[K"
 
@@ -34,7 +35,7 @@ def line(
     amount = f"{books.human(count)}B"
     rate = "unknown" if bytes_per_s is None else f"{books.human(bytes_per_s)}B/s"
     done = None if fraction is None else min(max(fraction, 0.0), 1.0)
-    left = None if not done else elapsed_s * (1 - done) / done
+    left = None if not done else min(elapsed_s * (1 - done) / done, _LONGEST_LEFT_S)
     percent = "" if done is None else f"{done * 100:3.0f}%"
     for spell, word in ((clock, " left "), (short_clock, " ")):
         head = f"{amount:>7} {spell(elapsed_s)} [{rate:>8}]"

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from made_runs import EPOCH, MONOTONIC, PATHS, S, finish, rows
 from ncps_analysis.join import Tuples, path_words, tuples_of_handshakes, tuples_of_records
@@ -127,7 +127,7 @@ def test_much_used_tuples_cost_no_more_memory_than_they_may() -> None:
     assert found.n == 300_000
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(
     mine=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1 << 50)), max_size=12),
     theirs=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1 << 50)), max_size=12),

@@ -322,7 +322,7 @@ def test_marks_are_not_counted_as_data() -> None:
 
 
 def test_what_was_not_acknowledged_in_time_is_a_failure() -> None:
-    pairing = Pairing([NCPS, "recv", "-i", "10ms"], [NCPS, "send", HERE, "--duration", "500ms"])
+    pairing = Pairing([NCPS, "recv", "-i", "10ms"], [NCPS, "send", HERE, "--duration", "3s"])
     assert pairing.listener.stdout is not None
     assert "MB/s" in pairing.listener.stdout.readline()
     pairing.listener.send_signal(signal.SIGSTOP)

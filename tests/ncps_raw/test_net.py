@@ -109,10 +109,12 @@ def localhost_is(patch: pytest.MonkeyPatch, *addresses: str) -> None:
 def test_localhost_is_where_something_listens(
     monkeypatch: pytest.MonkeyPatch, known: tuple[str, ...], listens: str, other: str
 ) -> None:
+    # Below the ports that the kernel gives to clients: a client of another process on the other family's port would
+    # look as if something listened there.
+    (port,) = free_ports(1)
     with socket.socket(net.family_of(listens)) as server:
-        server.bind((listens, 0))
+        server.bind((listens, port))
         server.listen()
-        port = server.getsockname()[1]
         localhost_is(monkeypatch, *known)
         target = net.resolve("localhost", port=port)
         server.setblocking(False)
