@@ -11,6 +11,7 @@ Counts and microseconds are written as the text report writes them, 6,396 and no
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Final
 
 from ncps_capture.segments import Books
@@ -183,7 +184,7 @@ def limited_by_generator(kept: ScheduleFacts) -> str | None:
     )
     return (
         f"limited by the generator, not by the target alone: {kept.started:,} of {kept.due:,} connects due at "
-        f"{kept.per_second:g} per second were begun, and {why}"
+        f"{Decimal(f'{kept.per_second:.6g}'):,f} per second were begun, and {why}"
     )
 
 

@@ -390,5 +390,11 @@ def test_a_rate_that_was_missed_is_blamed_on_the_generator_and_on_what(late, hel
     assert clean(10, schedule=schedule).report().notes == (said,)
 
 
+@pytest.mark.parametrize(("rate", "shown"), [(1e7, "10,000,000"), (0.5, "0.5"), (1e-5, "0.00001")])
+def test_a_rate_has_no_exponent(rate, shown):
+    said = remarks.limited_by_generator(kept(per_second=rate, started=1))
+    assert f"due at {shown} per second" in said
+
+
 def test_a_schedule_of_nothing_is_kept():
     assert remarks.limited_by_generator(kept(due=0, started=0)) is None
