@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 from made_runs import MONOTONIC, S, clean, finish, interval, lossy, rows, unknown_rtt
 from ncps_analysis.model import InTime
-from ncps_analysis.records import ClockOffset
+from ncps_analysis.records import ClockOffset, ScheduleFacts
 from ncps_analysis.render import ncps
 from ncps_output import NCPS_ITSELF, printed
+from ncps_readers import read_metrics, read_tables
 
 
 def test_our_rows_and_header_are_ncps_to_the_character():
@@ -96,6 +97,28 @@ def test_new_lines_say_what_ncps_cannot():
     assert ",max:2000029\n" in text
     assert "###NOCAPTURE,no right to capture: try as root\n" in printed(unknown_rtt().report())
     assert "###SOURCE,rtt:unknown,retransmits:unknown\n" in printed(unknown_rtt().report())
+
+
+@pytest.mark.parametrize(("asked", "shown"), [(100.0, "100"), (1e7, "10000000"), (0.5, "0.5"), (1 / 3600, "0.000278")])
+def test_a_schedule_has_its_lines_and_readers_take_what_they_took(asked, shown):
+    records, handshakes = rows(100)
+    plain = printed(finish(records, handshakes).report())
+    records["intended_ns"] = records["start_ns"] - 2_000_000
+    kept = ScheduleFacts(per_second=asked, due=120, started=100, late=90, held_up=60, lag_ns=2 * S, lag_max_ns=9 * S)
+    text = printed(finish(records, handshakes, schedule=kept).report())
+    line = re.search(
+        r"\n###SCHEDULE,asked:(.*),achieved:.*,due:120,missed:20,late:90,lagmean:.*,lagmax:9000000\n", text
+    )
+    assert line is not None
+    assert line[1] == shown
+    assert line.start() > text.index("###REXMIT")
+    (response,), (service,) = (
+        re.findall(rf"^###{name},n:100,min:(\d+),", text, re.M) for name in ("RESPONSE", "SERVICE")
+    )
+    assert int(response) - int(service) == 2000
+    assert not re.search("###(SCHEDULE|RESPONSE|SERVICE)", plain)
+    assert read_metrics(text, 0) == read_metrics(plain, 0)
+    assert read_tables(text) == read_tables(plain)
 
 
 def test_almost_all_is_not_all():
