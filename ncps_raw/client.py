@@ -6,6 +6,7 @@ import dataclasses
 import errno
 from collections.abc import Sequence
 
+from ncps_analysis.wording import many
 from ncps_capture.errors import EnvironmentFault
 from ncps_capture.segments import CaptureSpec
 
@@ -176,16 +177,12 @@ def _busy_ports(plan: ClientPlan, number: int) -> str:
     have = budget.budget(plan, machine_for(plan))
     waiting = net.time_wait_count()
     ports = "port" if have.server_ports == 1 else "ports"
-    held = "" if waiting is None else f", {_some(waiting, 'socket')} in TIME_WAIT"
-    counted = f"{_some(have.local_ports, 'local port')} ({have.first_local} to {have.last_local})"
-    counted += f" x {have.server_ports} server {ports} for {_some(plan.connections, 'connection')}{held}"
+    held = "" if waiting is None else f", {many(waiting, 'socket')} in TIME_WAIT"
+    counted = f"{many(have.local_ports, 'local port')} ({have.first_local} to {have.last_local})"
+    counted += f" x {have.server_ports} server {ports} for {many(plan.connections, 'connection')}{held}"
     names = ("-np", "-ncp", "-b", "-N") if plan.dialect else ("--ports", "--local-ports", "--bind", "--connections")
     advice = "use more {} or {}, more {} addresses, or fewer {}".format(*names)
     if have.kernel_chooses:
         return f"no local port is free: {counted}; {advice}"
     whose = "something else" if number == errno.EADDRINUSE else "an earlier connection or something else"
     return f"local ports still in use by {whose} were passed over: {counted}; if it is many, {advice}"
-
-
-def _some(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

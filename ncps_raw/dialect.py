@@ -115,8 +115,6 @@ def parse(args: Sequence[str], command_line: str) -> Reading:
             continue
         name, option = _look_up(token)
         value = _value(name, option, token, queue)
-        if token == "-dnrc":
-            given["stays"] = True  # NCPS goes on until -t, without connections
         if option.field in fields:
             given[option.field] = value  # the last of two contradicting flags wins
         elif token.startswith("--") or token in REFUSED:

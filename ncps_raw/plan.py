@@ -113,7 +113,6 @@ class Plan:
     silent_rows: bool = False  # no periodic rows
     max_failed: float | None = None  # share of the attempts, 0 to 1; None = fail only if all of them did
     delay_ns: int = 0  # before anything starts
-    stays: bool = False  # until its time is over, though nothing is left to do
     keepalive_ns: int = 0  # idle time before the first probe of TCP keep-alive; 0 = off
     shutdown: bool = False  # end the sending side (FIN) before closing
     busy_poll: bool = False  # look for events without waiting while connections are open
@@ -136,6 +135,11 @@ class Plan:
     def offered_modes(self) -> tuple[str, ...]:
         """What a message offers: NCPS has no name for a server's echo, which is what it does without ``-M``."""
         return tuple(mode for mode in self.modes if not (self.dialect and mode == "echo" != self.mode))
+
+    @property
+    def stays(self) -> bool:
+        """Whether the run goes on until its time is over though nothing is left to do, as NCPS does with -dnrc."""
+        return self.dialect
 
     @property
     def admitted(self) -> str:

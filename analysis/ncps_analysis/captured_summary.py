@@ -19,6 +19,7 @@ from ncps_analysis.captured import CLIENT_TO_SERVER, SERVER_TO_CLIENT, CapturedR
 from ncps_analysis.figures import distribution, identities, milestones, with_attempts
 from ncps_analysis.filters import Selection, choose
 from ncps_analysis.halves import vantage
+from ncps_analysis.wording import many
 
 DUPLICATES_SHARE: Final = 0.2
 
@@ -178,12 +179,12 @@ def _problems(facts: CaptureFacts, books: Books, direction: str | None) -> Itera
         yield f"the capture ended early ({facts.died}): what it did not see is unknown"
     if direction == CLIENT_TO_SERVER:
         yield (
-            f"one direction only: {_many(books.syn, 'SYN')} and no SYN-ACK, while clients went on as if answered: "
+            f"one direction only: {many(books.syn, 'SYN')} and no SYN-ACK, while clients went on as if answered: "
             "whether attempts were answered, and how fast, is unknown"
         )
     elif direction == SERVER_TO_CLIENT:
         yield (
-            f"one direction only: {_many(books.synack, 'SYN-ACK')} and no SYN: attempts, repeats and round trips are "
+            f"one direction only: {many(books.synack, 'SYN-ACK')} and no SYN: attempts, repeats and round trips are "
             "unknown"
         )
     copies, both = books.syn_duplicate + books.synack_duplicate, books.syn + books.synack
@@ -209,13 +210,9 @@ def _notes(facts: CaptureFacts, books: Books) -> Iterator[str]:
     if books.clock_error or books.clock_step:
         found = []
         if books.clock_error:
-            found.append(_many(books.clock_error, "negative round trip"))
+            found.append(many(books.clock_error, "negative round trip"))
         if books.clock_step:
-            found.append(f"{_many(books.clock_step, 'attempt')} across a step")
+            found.append(f"{many(books.clock_step, 'attempt')} across a step")
         yield f"the capture's clock: {', '.join(found)}; no round trip is known of these"
     if facts.live and facts.runs_as is not None and facts.runs_as.startswith("uid 0,"):
         yield f"the capture process could not become anybody but root: it ran as {facts.runs_as}"
-
-
-def _many(n: int, noun: str) -> str:
-    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"

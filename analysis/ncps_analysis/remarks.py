@@ -20,6 +20,7 @@ from ncps_analysis.histogram import Histogram
 from ncps_analysis.model import KERNEL
 from ncps_analysis.records import Run, ScheduleFacts, WireFacts
 from ncps_analysis.tally import Measured, Tally
+from ncps_analysis.wording import many
 
 CLOCK_STEP_NS: Final = 100_000
 """A clock that moved more than this between two readings, at most a tenth of a second apart, was not merely slewed."""
@@ -72,9 +73,9 @@ def one_direction(wire: WireFacts | None, tally: Tally) -> str | None:
         return None
     books = wire.books
     if books.syn and not books.synack and not books.answered:
-        seen, missed = _many(books.syn, "SYN"), "SYN-ACK"
+        seen, missed = many(books.syn, "SYN"), "SYN-ACK"
     elif books.synack and not books.syn and not books.attempts:
-        seen, missed = _many(books.synack, "SYN-ACK"), "SYN"
+        seen, missed = many(books.synack, "SYN-ACK"), "SYN"
     else:
         return None
     return (
@@ -232,10 +233,6 @@ def _odd_packets(books: Books) -> Iterator[str]:
 
 
 # ---- words ---------------------------------------------------------------------------------------------------------
-
-
-def _many(n: int, noun: str) -> str:
-    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
 def _none_of(n: int) -> str:

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import numpy as np
 
-from ncps_capture.errors import FileFault
-from ncps_capture.pcapwrite import LINKTYPE_OF_DLT, original_lengths, windows
+from ncps_capture.pcapwrite import LINKTYPE_OF_DLT, FrameFile, original_lengths, windows
 from ncps_capture.segments import Batch
 
 _SECTION, _INTERFACE, _STATISTICS, _PACKET = 0x0A0D0D0A, 1, 5, 6
@@ -24,7 +22,7 @@ _TAIL: Final = 4
 _OPT_END, _SHB_USERAPPL, _IF_NAME, _IF_TSRESOL, _IF_FILTER, _ISB_IFDROP = 0, 4, 2, 9, 11, 5
 
 
-class PcapngWriter:
+class PcapngWriter(FrameFile):
     """Writes batches of one link type to a new pcapng file; an existing file is replaced.
 
     Times keep their nanoseconds where ``nanoseconds``, else they are truncated to microseconds. FileFault when the file
@@ -41,30 +39,21 @@ class PcapngWriter:
         interface: str = "",
         filter_text: str = "",
     ) -> None:
-        self.path = Path(path)
-        self.packets = 0
+        super().__init__(path)
         self._snaplen = snaplen
         self._unit_ns = 1 if nanoseconds else 1000
         self._last_t_ns = 0
         self._open = True
-        try:
-            self._file = self.path.open("wb", buffering=0)
-        except OSError as error:
-            raise FileFault(f"cannot create {self.path}: {error.strerror or error}") from error
         about = (
             _option(_IF_NAME, interface.encode())
             + _option(_IF_TSRESOL, bytes([9 if nanoseconds else 6]))
             + (_option(_IF_FILTER, b"\0" + filter_text.encode()) if filter_text else b"")
         )
         network = LINKTYPE_OF_DLT.get(link_type, link_type)
-        try:
-            self._write(
-                _block(_SECTION, struct.pack("<IHHq", _ORDER, 1, 0, -1), _option(_SHB_USERAPPL, b"ncps-raw"))
-                + _block(_INTERFACE, struct.pack("<HHI", network, 0, snaplen), about)
-            )
-        except FileFault:
-            self._file.close()
-            raise
+        self._begin(
+            _block(_SECTION, struct.pack("<IHHq", _ORDER, 1, 0, -1), _option(_SHB_USERAPPL, b"ncps-raw"))
+            + _block(_INTERFACE, struct.pack("<HHI", network, 0, snaplen), about)
+        )
 
     def write(self, batch: Batch) -> None:
         """Append every frame of ``batch``; it is with the operating system afterwards."""
@@ -101,22 +90,6 @@ class PcapngWriter:
                 self._write(_block(_STATISTICS, fixed, _option(_ISB_IFDROP, struct.pack("<Q", dropped))))
         finally:
             self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _write(self, buffer: bytes | memoryview) -> None:
-        view = memoryview(buffer)
-        try:
-            while view.nbytes:  # a nearly full disk takes a part
-                view = view[self._file.write(view) :]
-        except OSError as error:
-            raise FileFault(f"cannot write {self.path}: {error.strerror or error}") from error
 
 
 def _option(code: int, value: bytes) -> bytes:

@@ -26,7 +26,47 @@ LINKTYPE_OF_DLT: Final = {12: 101, 14: 101}
 """What libpcap calls raw IP differs between systems; a file says 101 on all of them."""
 
 
-class PcapWriter:
+class FrameFile:
+    """A new file of packets, unbuffered; an existing one is replaced. FileFault when it cannot be made or written."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.packets = 0
+        try:
+            self._file = self.path.open("wb", buffering=0)
+        except OSError as error:
+            raise FileFault(f"cannot create {self.path}: {error.strerror or error}") from error
+
+    def close(self) -> None:
+        """Close the file; closing twice is allowed."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _begin(self, head: bytes) -> None:
+        """Write what the file begins with; it is closed if that fails."""
+        try:
+            self._write(head)
+        except FileFault:
+            self._file.close()
+            raise
+
+    def _write(self, buffer: bytes | memoryview) -> None:
+        view = memoryview(buffer)
+        try:
+            while view.nbytes:  # a nearly full disk takes a part
+                view = view[self._file.write(view) :]
+        except OSError as error:
+            raise FileFault(f"cannot write {self.path}: {error.strerror or error}") from error
+
+
+class PcapWriter(FrameFile):
     """Writes batches of one link type to a new pcap file; an existing file is replaced.
 
     ``snaplen`` is the length at which the source cut frames. Times are truncated to microseconds, unless
@@ -34,21 +74,12 @@ class PcapWriter:
     """
 
     def __init__(self, path: str | Path, link_type: int, snaplen: int, *, nanoseconds: bool = False) -> None:
-        self.path = Path(path)
-        self.packets = 0
+        super().__init__(path)
         self._snaplen = snaplen
         self._unit_ns = 1 if nanoseconds else 1000
         network = LINKTYPE_OF_DLT.get(link_type, link_type)
         magic = _NANOSECONDS if nanoseconds else _MICROSECONDS
-        try:
-            self._file = self.path.open("wb", buffering=0)
-        except OSError as error:
-            raise FileFault(f"cannot create {self.path}: {error.strerror or error}") from error
-        try:
-            self._write(struct.pack("<IHHiIII", magic, 2, 4, 0, 0, snaplen, network))
-        except FileFault:
-            self._file.close()
-            raise
+        self._begin(struct.pack("<IHHiIII", magic, 2, 4, 0, 0, snaplen, network))
 
     def write(self, batch: Batch) -> None:
         """Append every frame of ``batch``; it is with the operating system afterwards."""
@@ -74,22 +105,6 @@ class PcapWriter:
     def close(self, dropped: int | None = None) -> None:
         """Close the file; closing twice is allowed. This format has no place for ``dropped``."""
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _write(self, buffer: bytes | memoryview) -> None:
-        view = memoryview(buffer)
-        try:
-            while view.nbytes:  # a nearly full disk takes a part
-                view = view[self._file.write(view) :]
-        except OSError as error:
-            raise FileFault(f"cannot write {self.path}: {error.strerror or error}") from error
 
 
 def original_lengths(batch: Batch, snaplen: int) -> npt.NDArray[np.int64]:

@@ -21,29 +21,26 @@ MOST_BUSY: Final = 256
 class Backoff:
     """The state of one loop: how many connections it may have at once, and not before when it may start the next."""
 
-    __slots__ = ("_pause_ns", "busy", "cap", "failures", "full", "grow_at_ns", "not_before_ns", "troubled")
+    __slots__ = ("_pause_ns", "busy", "cap", "failures", "full", "grow_at_ns", "not_before_ns")
 
     def __init__(self, connections: int) -> None:
         self.full = connections
         self.cap = connections
         self.failures = 0  # in a row, without a success between
         self.busy = 0  # planned ports in a row that were in use
-        self.troubled = False  # whether there is anything a success would change
         self.not_before_ns = 0
         self.grow_at_ns = 0
         self._pause_ns = FIRST_PAUSE_NS
 
     def success(self) -> None:
-        """A connection was established. Call it only when ``troubled``: the usual case costs a comparison."""
+        """A connection was established. Needed only when ``failures`` or ``busy`` is not 0."""
         self.failures = self.busy = 0
-        self.troubled = False
         self._pause_ns = FIRST_PAUSE_NS
         self.not_before_ns = 0
 
     def target_failed(self, now_ns: int) -> None:
         """The target refused, or never answered, or cannot be reached."""
         self.failures += 1
-        self.troubled = True
         if self.failures >= self.full:
             self._pause(now_ns)
 
@@ -53,7 +50,6 @@ class Backoff:
         Only a whole round of them in a row, or as many connections as there are pairs, says that none is.
         """
         self.busy += 1
-        self.troubled = True
         if self.busy >= min(pairs, MOST_BUSY) or in_use >= pairs:
             self.busy = 0
             self.machine_failed(now_ns, in_use)
@@ -64,7 +60,6 @@ class Backoff:
         The loop lives with what it has got and tries for more four times a second, as long as that is refused.
         """
         self.failures += 1
-        self.troubled = True
         self.cap = max(1, in_use)
         self.grow_at_ns = now_ns + RECOVER_NS
         if in_use == 0:

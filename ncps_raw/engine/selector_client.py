@@ -408,7 +408,7 @@ class SelectorClient:
         slot.connected = now = clock()
         loop.pending -= 1
         counts[ESTABLISHED] += 1
-        if loop.backoff.troubled:
+        if loop.backoff.failures or loop.backoff.busy:
             loop.backoff.success()
         if info:
             slot.rtt, retrans = read_info(info)

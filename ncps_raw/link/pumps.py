@@ -12,6 +12,7 @@ import contextlib
 import socket
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final
 
@@ -37,7 +38,7 @@ HANDED: Final = "handed over"
 READ: Final = "read"
 
 
-class Pump:
+class Pump(ABC):
     """One direction of one connection. ``moved``: bytes handed over, or taken. Times: ``time.monotonic_ns``."""
 
     def __init__(self, sock: socket.socket, most: int | None, on_end: Callable[[], None]) -> None:
@@ -74,8 +75,9 @@ class Pump:
             self.finished = True
             self._on_end()
 
+    @abstractmethod
     def _run(self) -> None:
-        raise NotImplementedError
+        """Move until there is nothing left, or enough. OSError and NcpsError are kept as the failure."""
 
     @property
     def complete(self) -> bool:

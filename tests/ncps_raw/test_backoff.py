@@ -161,10 +161,9 @@ def test_a_busy_port_of_the_plan_costs_the_next_one_nothing() -> None:
     backoff = Backoff(50)
     for _ in range(9):
         backoff.port_busy(0, in_use=0, pairs=10)
-        assert backoff.troubled
         assert (backoff.allowed(0, 0, 0), backoff.failures) == (50, 0)
     backoff.success()
-    assert not backoff.troubled
+    assert backoff.busy == 0
     for _ in range(9):
         backoff.port_busy(0, in_use=0, pairs=10)
     assert backoff.allowed(0, 0, 0) == 50

@@ -14,7 +14,7 @@ def test_every_option_sets_a_field_of_the_plan() -> None:
 
 
 def test_every_choice_of_the_person_has_an_option() -> None:
-    not_typed = {"target", "command_line", "dialect", "silent_rows", "affinity_nonrss", "stays"}
+    not_typed = {"target", "command_line", "dialect", "silent_rows", "affinity_nonrss"}
     assert {option.field for option in OPTIONS.values()} == (CLIENT_FIELDS | SERVER_FIELDS) - not_typed
 
 

@@ -28,8 +28,8 @@ def on_the_wire(tmp_path: Path, connections: int, *more: str) -> list[tuple[int,
     saved = tmp_path / "x.pcap"
     with serving(SERVER, "-b", "127.0.0.1", "-r", str(THREADS), "--ports", str(PORTS)):
         code, _, err = run(
-            *("-c", "127.0.0.1", "-bp", str(SERVER), "-np", str(PORTS), "-r", str(THREADS), "-M", "0"),
-            *("-N", str(connections), "-P", "60", "--no-reconnect", "-t", "20", "-sil", "-w", str(saved), *more),
+            *("client", "127.0.0.1", "-p", str(SERVER), "--ports", str(PORTS), "-r", str(THREADS), "-M", "0", "-q"),
+            *("-N", str(connections), "-P", "60", "--no-reconnect", "-t", "20s", "-w", str(saved), *more),
         )
     assert code == 0, err
     seen = syns(saved)
@@ -38,14 +38,14 @@ def on_the_wire(tmp_path: Path, connections: int, *more: str) -> list[tuple[int,
 
 
 def test_without_cross_connect_each_thread_keeps_to_one_server_port(tmp_path: Path) -> None:
-    seen = on_the_wire(tmp_path, 3 * 13, "-bcp", "30000", "-ncp", "40")
+    seen = on_the_wire(tmp_path, 3 * 13, "--local-port", "30000", "--local-ports", "40")
     for thread, block in enumerate(LOCAL):
         mine = [pair for pair in seen if pair[0] in block]
         assert mine == [(block[i], SERVER + thread) for i in range(13)]
 
 
 def test_with_cross_connect_server_ports_run_inside_and_local_ports_outside(tmp_path: Path) -> None:
-    seen = on_the_wire(tmp_path, 3 * 1300, "-bcp", "30000", "-ncp", "40", "-xconnect")
+    seen = on_the_wire(tmp_path, 3 * 1300, "--local-port", "30000", "--local-ports", "40", "--cross-connect")
     assert len(set(seen)) == len(seen)
     for block in LOCAL:
         mine = [pair for pair in seen if pair[0] in block]
@@ -53,7 +53,7 @@ def test_with_cross_connect_server_ports_run_inside_and_local_ports_outside(tmp_
 
 
 def test_where_the_system_chooses_local_ports_server_ports_are_used_in_turn(tmp_path: Path) -> None:
-    seen = on_the_wire(tmp_path, 3 * 200, "-xconnect")
+    seen = on_the_wire(tmp_path, 3 * 200, "--cross-connect")
     counts = [sum(pair[1] == SERVER + i for pair in seen) for i in range(PORTS)]
     assert counts == [6] * PORTS
 

@@ -7,33 +7,14 @@ against believing the figures, then what was captured, what became of the attemp
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from ncps_analysis.captured import CLIENT_TO_SERVER, CapturedReport, Group
+from ncps_analysis.wording import LABEL, MS_FROM_US, PLACES, ROWS, UNKNOWN, WIDTH, count, end, many, time_cell, wrap
 
-WIDTH: Final = 80
-_LABEL: Final = 14
-_UNKNOWN: Final = "-"
-_ROWS: Final = (
-    ("minimum", "min"),
-    ("25 %", "p25"),
-    ("median", "p50"),
-    ("mean", "mean"),
-    ("75 %", "p75"),
-    ("90 %", "p90"),
-    ("95 %", "p95"),
-    ("99 %", "p99"),
-    ("99.9 %", "p99_9"),
-    ("99.99 %", "p99_99"),
-    ("maximum", "max"),
-)
-_MS_FROM_US: Final = 10_000
-"""From this smallest median on the table is in ms, with three decimals: the same digits, easier to read."""
-_PLACES: Final = {"client": "at the client", "server": "at the server", "middle": "from somewhere between the two"}
 _MOST_GROUPS: Final = 20
 """Groups a person is shown; machine formats have them all."""
 _MOST_SOURCES: Final = 8
@@ -84,7 +65,7 @@ def _sources(report: CapturedReport) -> Iterator[str]:
         damaged = ", read up to its damage" if source.damaged else ""
         yield from _wrap(
             "Captured" if not number else "",
-            f"{source.name} ({types}): {_many(source.packets, 'packet')}{dropped}{damaged}",
+            f"{source.name} ({types}): {many(source.packets, 'packet')}{dropped}{damaged}",
         )
     if len(report.sources) > _MOST_SOURCES:
         yield from _wrap("", f"and {len(report.sources) - _MOST_SOURCES:,} more")
@@ -99,8 +80,8 @@ def _sources(report: CapturedReport) -> Iterator[str]:
 def _packets(report: CapturedReport) -> Iterator[str]:
     yield from _wrap(
         "Packets",
-        f"{report.packets:,}, of which {report.tcp_packets:,} TCP: {_many(report.syn, 'SYN')}, "
-        f"{_many(report.synack, 'SYN-ACK')}",
+        f"{report.packets:,}, of which {report.tcp_packets:,} TCP: {many(report.syn, 'SYN')}, "
+        f"{many(report.synack, 'SYN-ACK')}",
     )
     odd = (
         (report.duplicates, "copy made by the capture", "copies made by the capture"),
@@ -125,7 +106,7 @@ def _states(report: CapturedReport) -> Iterator[str]:
         yield from _wrap("Attempts", "none")
         return
     unknown = report.one_direction is not None
-    yield f"{'Attempts':<{_LABEL}}{report.attempts:>12,}"
+    yield f"{'Attempts':<{LABEL}}{report.attempts:>12,}"
     rows = (
         ("answered", report.answered),
         ("refused", report.refused),
@@ -135,8 +116,8 @@ def _states(report: CapturedReport) -> Iterator[str]:
     )
     for name, n in rows:
         if n:
-            share = _UNKNOWN if unknown else f"{100 * n / report.attempts:.4f} %"
-            yield f"  {name:<{_LABEL - 2}}{n:>12,}{share:>14}"
+            share = UNKNOWN if unknown else f"{100 * n / report.attempts:.4f} %"
+            yield f"  {name:<{LABEL - 2}}{n:>12,}{share:>14}"
     if report.one_direction == CLIENT_TO_SERVER:
         yield from _wrap("", "answers are not in this capture: unanswered means not seen to be answered")
     if report.censored:
@@ -150,7 +131,7 @@ def _retransmits(report: CapturedReport) -> Iterator[str]:
     if not report.syn_repeats:
         yield from _wrap("Retransmits", "no SYN was sent again")
     else:
-        yield from _wrap("Retransmits", f"{_many(report.syn_retrans, 'SYN')} sent again")
+        yield from _wrap("Retransmits", f"{many(report.syn_retrans, 'SYN')} sent again")
         if report.retrans_share_percent is not None and report.retrans_per_connection is not None:
             yield from _wrap(
                 "",
@@ -165,11 +146,11 @@ def _retransmits(report: CapturedReport) -> Iterator[str]:
         )
         for n, reason in reasons:
             if n:
-                yield f"{'':<{_LABEL}}{n:>12,}  {reason}"
+                yield f"{'':<{LABEL}}{n:>12,}  {reason}"
     if report.synack_retrans:
-        yield from _wrap("", f"{_many(report.synack_retrans, 'SYN-ACK')} sent again")
+        yield from _wrap("", f"{many(report.synack_retrans, 'SYN-ACK')} sent again")
     if report.synack_isn_changed:
-        yield from _wrap("", f"{_many(report.synack_isn_changed, 'SYN-ACK')} with another number for the same attempt")
+        yield from _wrap("", f"{many(report.synack_isn_changed, 'SYN-ACK')} with another number for the same attempt")
 
 
 def _times(report: CapturedReport) -> Iterator[str]:
@@ -188,17 +169,17 @@ def _times(report: CapturedReport) -> Iterator[str]:
         here = "in the capture" if report.filter is None else "passes the filter"
         yield from _wrap("SYN-RTT", f"unknown: no answered attempt {here}")
         return
-    in_ms = min(d.p50 for _, d in columns if d.p50 is not None) >= _MS_FROM_US
-    yield f"{'Times in ms' if in_ms else 'Times in us':<{_LABEL}}" + "".join(f"{what:>16}" for what, _ in columns)
-    yield "-" * (_LABEL + 16 * len(columns))
-    for name, key in _ROWS:
-        yield f"{name:<{_LABEL}}" + "".join(f"{_time(getattr(d, key), key, in_ms):>16}" for _, d in columns)
-    yield f"{'handshakes':<{_LABEL}}" + "".join(f"{d.n:>16,}" for _, d in columns)
+    in_ms = min(d.p50 for _, d in columns if d.p50 is not None) >= MS_FROM_US
+    yield f"{'Times in ms' if in_ms else 'Times in us':<{LABEL}}" + "".join(f"{what:>16}" for what, _ in columns)
+    yield "-" * (LABEL + 16 * len(columns))
+    for name, key in ROWS:
+        yield f"{name:<{LABEL}}" + "".join(f"{time_cell(getattr(d, key), key, in_ms):>16}" for _, d in columns)
+    yield f"{'handshakes':<{LABEL}}" + "".join(f"{d.n:>16,}" for _, d in columns)
     yield ""
     if report.syn_rtt_us.n:
         yield from _wrap("SYN-RTT", "first SYN to first SYN-ACK, time-outs included")
         yield from _wrap("path RTT", "SYN-ACK minus the SYN it answers, where that is certain")
-    where = _PLACES.get(report.vantage_suggested or "")
+    where = PLACES.get(report.vantage_suggested or "")
     if where is not None and report.syn_rtt_us.p50 is not None and report.synack_to_ack_us.p50 is not None:
         yield from _wrap(
             "Seen",
@@ -229,7 +210,7 @@ def _groups(report: CapturedReport) -> Iterator[str]:
 def _cells(group: Group) -> tuple[str, ...]:
     refused = group.refused + group.icmp_refused
     counts = (group.attempts, group.answered, refused, group.unanswered, group.syn_repeats)
-    return (*(f"{n:,}" for n in counts), _count(group.syn_rtt_us.p50), _count(group.syn_rtt_us.p99))
+    return (*(f"{n:,}" for n in counts), count(group.syn_rtt_us.p50), count(group.syn_rtt_us.p99))
 
 
 def _outstanding(report: CapturedReport) -> Iterator[str]:
@@ -238,13 +219,13 @@ def _outstanding(report: CapturedReport) -> Iterator[str]:
         yield f"{'Most SYNs sent again':<52}{'repeats':>9}{'attempts':>10}"
         yield "-" * 71
         for pair in report.top_repeats:
-            yield f"{f'{pair.src} > {_end(pair.dst, pair.dport)}':<52}{pair.syn_repeats:>9,}{pair.attempts:>10,}"
+            yield f"{f'{pair.src} > {end(pair.dst, pair.dport)}':<52}{pair.syn_repeats:>9,}{pair.attempts:>10,}"
     if report.slowest and report.top_repeats:
         yield ""
         yield f"{'Slowest handshakes':<52}{'ms':>12}{'SYNs':>6}{'frame':>10}"
         yield "-" * WIDTH
         for one in report.slowest:
-            who = f"{_end(one.src, one.sport)} > {_end(one.dst, one.dport)}"
+            who = f"{end(one.src, one.sport)} > {end(one.dst, one.dport)}"
             yield f"{who:<52}{one.rtt_first_us / 1000:>12,.3f}{one.syn_n:>6,}{one.frame:>10,}"
 
 
@@ -252,36 +233,10 @@ def _outstanding(report: CapturedReport) -> Iterator[str]:
 
 
 def _wrap(label: str, sentence: str) -> list[str]:
-    return textwrap.wrap(
-        " ".join(sentence.translate(_CONTROLS).split()),
-        WIDTH,
-        initial_indent=f"{label:<{_LABEL}}",
-        subsequent_indent=" " * _LABEL,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    """``wrap`` of what a file may have told: names and filters are anybody's."""
+    return wrap(label, sentence.translate(_CONTROLS))
 
 
 def _moment(t_ns: int) -> str:
     whole = datetime.fromtimestamp(t_ns // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
     return f"{whole}.{t_ns % 1_000_000_000 // 1000:06d} UTC"
-
-
-def _time(figure: float | None, key: str, in_ms: bool) -> str:
-    if figure is None:
-        return _UNKNOWN
-    if in_ms:
-        return f"{figure / 1000:,.3f}"
-    return f"{figure:,.1f}" if key == "mean" else f"{figure:,}  "
-
-
-def _many(n: int, noun: str) -> str:
-    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
-
-
-def _count(value: int | None) -> str:
-    return _UNKNOWN if value is None else f"{value:,}"
-
-
-def _end(address: str, port: int) -> str:
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

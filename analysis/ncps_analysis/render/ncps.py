@@ -8,11 +8,11 @@ its own. These columns have no form for "unknown", so there it is 0, and ``###SO
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import Final
 
 from ncps_analysis.model import Distribution, Milestone, RunReport
 from ncps_analysis.records import Interval
+from ncps_analysis.wording import plain
 
 NO_CONNECTIONS: Final = "!!!NO CONNECTIONS WERE ESTABLISHED!!!"
 
@@ -175,8 +175,8 @@ def _new(report: RunReport) -> list[str]:
             _line(
                 "SCHEDULE",
                 {
-                    "asked": _plain(report.rate_asked),
-                    "achieved": None if report.rate_achieved is None else _plain(report.rate_achieved),
+                    "asked": plain(report.rate_asked, grouped=""),
+                    "achieved": None if report.rate_achieved is None else plain(report.rate_achieved, grouped=""),
                     "due": report.due,
                     "missed": report.missed,
                     "late": report.late,
@@ -245,12 +245,6 @@ def _line(prefix: str, facts: dict[str, object]) -> str:
 
 def _rate(amount: float, seconds: float) -> str:
     return f"{amount / seconds if seconds > 0 else 0.0:.1f}"
-
-
-def _plain(rate: float) -> str:
-    """Connects a second, without an exponent and without zeros that say nothing."""
-    text = f"{rate:.3f}" if rate >= 1 else f"{Decimal(f'{rate:.3g}'):f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _share(share: float) -> str:
