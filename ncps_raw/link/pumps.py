@@ -151,15 +151,20 @@ class Sender(Pump):
     def _await_acknowledgement(self) -> None:
         """Until the last byte is acknowledged; where the system does not tell, until the peer closes too."""
         assert self.begin_ns is not None
-        while (left := tcpinfo.unacknowledged(self.sock)) is not None:
+        while True:
+            # Whether it is over is asked first: of a connection that has ended, what is left changes no more. The
+            # other way round, the last acknowledgement could come between the two, and look like a reset.
+            error = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            info = tcpinfo.read(self.sock)
+            left = tcpinfo.unacknowledged(self.sock)
+            if left is None:
+                break
             now = time.monotonic_ns()
             if left <= 1:  # the FIN counts as one, and may stay alone for the peer's delayed acknowledgement
                 self.end_ns, self.clock_end = now, ACKNOWLEDGED
                 return
             if self.stopping:
                 return
-            error = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            info = tcpinfo.read(self.sock)
             if error or (info is not None and info.state == tcpinfo.CLOSED):
                 raise ConnectionResetError(error, "the peer reset the connection")
             # Fine enough for one part in two thousand, coarse enough to cost nothing.

@@ -1,5 +1,6 @@
 """Pumps: bytes and clocks of one direction of one connection."""
 
+import socket
 import sys
 import threading
 import time
@@ -60,6 +61,37 @@ def test_a_peer_that_goes_is_a_failure() -> None:
         assert sender.join(20)
         assert isinstance(sender.failure, OSError)
         assert not sender.complete
+
+
+@linux
+def test_a_peer_that_closed_its_side_first_and_takes_the_last_byte_between_two_looks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The connection is gone with the acknowledgement of our end: that is no reset, whenever it is seen."""
+    with pair() as (near, far):
+        far.shutdown(socket.SHUT_WR)
+        far.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 200_000)  # so that all is handed over, and some is left
+        ask = tcpinfo.unacknowledged
+        emptied = threading.Event()
+
+        def look_and_let_the_peer_read(sock: socket.socket) -> int | None:
+            left = ask(sock)
+            if left is not None and left > 1 and not emptied.is_set():
+                assert len(read_all(far)) == 100_000
+                deadline = time.monotonic() + 20
+                while near.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != tcpinfo.CLOSED:
+                    assert time.monotonic() < deadline
+                emptied.set()
+            return left
+
+        sender = Sender(near, Memory(ZEROS, copy=True), 100_000, lambda: None)
+        monkeypatch.setattr(tcpinfo, "unacknowledged", look_and_let_the_peer_read)
+        sender.start()
+        assert sender.join(20)
+        assert emptied.is_set()
+        assert sender.failure is None
+        assert sender.clock_end == ACKNOWLEDGED
 
 
 @pytest.mark.parametrize("leave", [True, False])
