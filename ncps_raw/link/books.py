@@ -19,6 +19,13 @@ from typing import Any, Final
 
 ROUND_TRIPS: Final = 10
 """A sender's time of fewer round trips than this is left as it is."""
+SHORTEST_NS: Final = 10_000_000
+"""A shorter time is as much the moment at which a thread was awake as it is the link: no speed is told."""
+EARLY_PARTS: Final = 50
+"""Nor is one told by a receiver where more than one part in so many was here before its clock could begin."""
+LEAST_TRIPS: Final = 2
+"""Nor by a sender whose time is less than so many round trips: that is how far away the peer is, not how fast."""
+_SHORT: Final = "too short to tell"
 _SI: Final = ("", "k", "M", "G", "T", "P", "E")
 _IEC: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
@@ -43,11 +50,28 @@ class Figures:
     rwnd_limited: float | None = None  # share of the time; of a sender
     busy: float | None = None
     streams: int = 1
+    early: int | None = None  # of a receiver: bytes that were here when its clock began
+    min_rtt_us: int | None = None  # of a sender
+
+    @property
+    def no_rate(self) -> str:
+        """Why there is no speed; empty where there is one."""
+        if self.bytes is None or self.elapsed_ns is None:
+            return "not known"
+        if not self.bytes:
+            return "nothing came through"
+        if self.elapsed_ns < SHORTEST_NS:
+            return f"{_SHORT}: less than {SHORTEST_NS // 10**6} ms"
+        if not self.sent and (self.early or 0) * EARLY_PARTS > self.bytes:
+            return f"{_SHORT}: {self.early} of the bytes were here before the clock could begin"
+        if self.sent and self.elapsed_ns < LEAST_TRIPS * (self.min_rtt_us or 0) * 1000:
+            return f"{_SHORT}: less than {LEAST_TRIPS} round trips of {(self.min_rtt_us or 0) / 1000:g} ms"
+        return ""
 
     @property
     def bytes_per_s(self) -> float | None:
-        """None where nothing was moved or no time passed."""
-        if not self.bytes or not self.elapsed_ns:
+        """None where it cannot be told: see ``no_rate``."""
+        if self.no_rate or self.bytes is None or self.elapsed_ns is None:
             return None
         return self.bytes * 1e9 / self.elapsed_ns
 
@@ -90,22 +114,32 @@ def dd_rate(value: Fraction) -> str:
     return human(value)
 
 
-def dd_line(count: int, elapsed_ns: int | None) -> str:
-    """GNU dd's summary: ``1500000000 bytes (1.5 GB, 1.4 GiB) copied, 13.2083 s, 114 MB/s``."""
+def dd_line(count: int, elapsed_ns: int | None, *, short: bool = False) -> str:
+    """GNU dd's summary: ``1500000000 bytes (1.5 GB, 1.4 GiB) copied, 13.2083 s, 114 MB/s``.
+
+    ``short``: the time is too short for a speed.
+    """
     noun = "byte" if count == 1 else "bytes"
     inside = [f"{human(count)}B", f"{human(count, binary=True)}B"]
     inside = inside[: (count >= 1000) + (count >= 1024)]
     head = f"{count} {noun}" + (f" ({', '.join(inside)})" if inside else "")
-    if not elapsed_ns:
-        return f"{head} copied, 0 s, unknown B/s" if elapsed_ns == 0 else f"{head} copied, unknown s, unknown B/s"
+    if elapsed_ns is None:
+        return f"{head} copied, unknown s, unknown B/s"
+    if short or not elapsed_ns:
+        return f"{head} copied, {elapsed_ns / 1e9:g} s, {_SHORT}"
     rate = Fraction(count * 10**9, elapsed_ns)
     return f"{head} copied, {elapsed_ns / 1e9:g} s, {dd_rate(rate)}B/s"
 
 
-def rates(bytes_per_s: float | None) -> str:
+def summary(figures: Figures) -> str:
+    """dd's line of a direction whose bytes are known."""
+    return dd_line(figures.bytes or 0, figures.elapsed_ns, short=figures.no_rate.startswith(_SHORT))
+
+
+def rates(bytes_per_s: float | None, why: str = "not known") -> str:
     """``0.909 Gbit/s = 114 MB/s (10^6 bytes) = 108 MiB/s (2^20 bytes)``."""
     if bytes_per_s is None:
-        return "rate unknown"
+        return f"no speed: {why}"
     bits, mega, mebi = bytes_per_s * 8 / 1e9, bytes_per_s / 1e6, bytes_per_s / 2**20
     return f"{bits:.3g} Gbit/s = {mega:.4g} MB/s (10^6 bytes) = {mebi:.4g} MiB/s (2^20 bytes)"
 
@@ -185,6 +219,7 @@ def plain(figures: Figures) -> dict[str, Any]:
         "seconds": _seconds(figures.elapsed_ns),
         "bytes_per_s": figures.bytes_per_s,
         "bits_per_s": None if figures.bytes_per_s is None else figures.bytes_per_s * 8,
+        "rate_note": figures.no_rate or None,
         "block_bytes": figures.block,
         "blocks_full": None if count is None else count // figures.block,
         "blocks_partial": None if count is None else int(count % figures.block > 0),
@@ -198,6 +233,8 @@ def plain(figures: Figures) -> dict[str, Any]:
         "retransmits": figures.retransmits,
         "srtt_us": figures.srtt_us,
         "cwnd_segments": figures.cwnd,
+        "min_rtt_us": figures.min_rtt_us,
+        "early_bytes": figures.early,
         "busy_share": figures.busy,
         "receiver_limited_share": figures.rwnd_limited,
     }
@@ -219,7 +256,15 @@ def from_wire(values: Mapping[str, Any]) -> Figures:
         found = Figures(**{name: value for name, value in values.items() if name in names})
     except TypeError as error:
         raise ValueError(f"no figures: {error}") from None
-    whole = (found.bytes, found.elapsed_ns, found.block, found.handed_bytes, found.handed_ns)
+    whole = (
+        found.bytes,
+        found.elapsed_ns,
+        found.block,
+        found.handed_bytes,
+        found.handed_ns,
+        found.early,
+        found.min_rtt_us,
+    )
     if any(
         value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0) for value in whole
     ):
@@ -238,8 +283,8 @@ def text(figures: Figures) -> list[str]:
     else:
         lines = [
             f"{blocks(count, figures.block)} blocks of {figures.block} bytes {verb}",
-            dd_line(count, figures.elapsed_ns),
-            f"  {rates(figures.bytes_per_s)}",
+            summary(figures),
+            f"  {rates(figures.bytes_per_s, figures.no_rate)}",
         ]
     if figures.sent:
         lines.append(f"  {_sender_clock(figures)}")
@@ -298,4 +343,6 @@ def added(parts: Sequence[Figures]) -> Figures:
         most("rwnd_limited"),
         most("busy"),
         len(parts),
+        total("early"),
+        min((part.min_rtt_us for part in parts if part.min_rtt_us is not None), default=None),
     )

@@ -5,15 +5,18 @@ The one idea: the four arrangements differ in how the ends meet and in nothing e
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import Final
 
 from ncps_raw import net
 from ncps_raw.interrupts import Interrupts
 from ncps_raw.link import measure, meeting
 from ncps_raw.link.explain import Explanation, Speed
-from ncps_raw.link.meeting import Door, NobodyThere
+from ncps_raw.link.meeting import Arrival, Door, NobodyThere
 from ncps_raw.link.plan import LinkPlan
 from ncps_raw.link.preamble import DATA
 from ncps_raw.link.show import Show
@@ -24,6 +27,7 @@ from ncps_raw.link.transfer import Transfer
 from ncps_raw.link.views import Report
 from ncps_raw.link.watch import Watch
 
+_TURN_S: Final = 50e-6
 _NOT_BEGUN: Final = "interrupted before the other end came: nothing was transferred"
 _NOT_TOLD: Final = "it tells them when a transfer ends by itself, and this one was cut short here"
 _NOT_ASKED: Final = "needs --both, and ncps at the other end"
@@ -129,15 +133,26 @@ class _Run:
             self.alone["source"],
             self.alone["network"],
             self.alone["sink"],
-            Speed(None if own is None else own.bytes_per_s, "nothing came through"),
+            Speed(None, "nothing came through") if own is None else Speed(own.bytes_per_s, own.no_rate),
             None if sent is None else sent.rwnd_limited,
             None if sent is None else sent.busy,
         )
 
 
+@contextlib.contextmanager
+def _prompt_threads() -> Iterator[None]:
+    """A pump's clock must not wait for the watcher's turn: by default a thread may keep the interpreter for 5 ms."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_TURN_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
 def run_link(plan: LinkPlan, interrupts: Interrupts) -> int:
     """Carry out ``plan`` and print its report. Returns the exit code; raises NcpsError for what prevents a start."""
-    with Show(plan, lambda: interrupts.stop("SIGPIPE")) as show:
+    with _prompt_threads(), Show(plan, lambda: interrupts.stop("SIGPIPE")) as show:
         run = _Run(plan, show, interrupts)
         code = _listen(run) if plan.listens else _connect(run)
         return max(code, 1) if show.gone else code
@@ -179,7 +194,7 @@ def _connect(run: _Run) -> int:
         peer = meeting.name_of((target.address[0], plan.port))
         run.show.remark(f"connected to {peer} after {(time.monotonic_ns() - begin_ns) / 1e9:.3f} s")
         watch = Watch(plan, run.show, run.interrupts, run.make, run.finish)
-        watch.begin(plan, peer, socks, plan.expected)
+        watch.begin(plan, peer, [Arrival(sock, peer, begin_ns) for sock in socks], plan.expected)
         return watch.run()
     finally:
         if run.guest is not None:

@@ -48,7 +48,7 @@ def sentence(explanation: Explanation) -> str:
     """What limits the transfer."""
     together = explanation.together.bytes_per_s
     if together is None:
-        return "Nothing was transferred, so nothing can be said about what limits it."
+        return f"Nothing can be said about what limits it: {explanation.together.why}."
     alone = {
         name: speed.bytes_per_s
         for name, speed in explanation.parts()[:3]

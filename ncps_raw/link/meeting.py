@@ -17,7 +17,7 @@ from typing import Final
 from ncps_capture.errors import EnvironmentFault, NcpsError
 
 from ncps_raw import net
-from ncps_raw.link import preamble
+from ncps_raw.link import preamble, tcpinfo
 from ncps_raw.link.plan import CONNECT_NS, LinkPlan
 from ncps_raw.link.preamble import Mark
 
@@ -39,7 +39,7 @@ class Arrival:
     peer: str
     t_ns: int
     mark: Mark | None = None
-    partial: bool = False  # what came so far may be the beginning of a mark
+    first: tuple[int, int] | None = None  # a plain stream's first bytes: when they were seen, and how many
 
 
 def name_of(address: tuple[object, ...]) -> str:
@@ -134,15 +134,16 @@ class Door:
 
     def watched(self) -> list[socket.socket]:
         """What to wait for readable."""
-        return [self.sock, *(arrival.sock for arrival in self._waiting if not arrival.partial)]
+        return [self.sock, *(arrival.sock for arrival in self._waiting if arrival.first is None)]
 
     def patience_ns(self, now_ns: int) -> int | None:
         """Until somebody's silence decides; None if nobody's does."""
-        partial = [arrival for arrival in self._waiting if arrival.partial]
+        partial = [arrival for arrival in self._waiting if arrival.first is not None]
         decided = self._waiting if self._speaks_first else partial
         if not decided:
             return None
-        left = max(min(arrival.t_ns for arrival in decided) + SILENCE_NS - now_ns, 0)
+        since = [arrival.t_ns if arrival.first is None else arrival.first[0] for arrival in decided]
+        left = max(min(since) + SILENCE_NS - now_ns, 0)
         return min(left, _LOOK_NS) if partial else left  # readable already: nothing wakes for the rest of a mark
 
     def come_in(self, *, accept: bool) -> list[Arrival]:
@@ -175,14 +176,19 @@ class Door:
         if first is None:
             silent = self._speaks_first and time.monotonic_ns() - arrival.t_ns >= SILENCE_NS
             return True if silent else None
+        now = time.monotonic_ns()
+        if first and arrival.first is None:
+            arrival.first = (now, max(tcpinfo.waiting(arrival.sock) or 0, len(first)))
         found = preamble.recognise(first) if first else False
         if found is None:
-            # A stream may begin like a mark, or be as short as its beginning: silence decides here too.
-            arrival.partial = True
-            return True if time.monotonic_ns() - arrival.t_ns >= SILENCE_NS else None
+            # A stream may begin like a mark, or be as short as its beginning: its end or its silence decides.
+            assert arrival.first is not None
+            info = tcpinfo.read(arrival.sock)
+            ended = info is not None and info.state == tcpinfo.PEER_ENDED
+            return True if ended or now - arrival.first[0] >= SILENCE_NS else None
         if isinstance(found, Mark):
             arrival.sock.recv(preamble.LENGTH)
-            arrival.mark = found
+            arrival.mark, arrival.first = found, None
         return True
 
     def youngest_ns(self, now_ns: int) -> int:

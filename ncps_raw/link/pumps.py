@@ -195,16 +195,29 @@ def _sent_before(sock: socket.socket) -> int:
 class Receiver(Pump):
     """Connection -> sink. ``moved`` may end at ``most``; the peer's bytes beyond it are not taken."""
 
-    def __init__(self, sock: socket.socket, sink: Sink, most: int | None, on_end: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        sink: Sink,
+        most: int | None,
+        on_end: Callable[[], None],
+        first: tuple[int, int] | None = None,
+    ) -> None:
+        """``first``: when the first bytes were seen, and how many, where somebody has looked before."""
         super().__init__(sock, most, on_end)
         self.sink = sink
+        self.early: int | None = None  # bytes that were here when the clock began
+        self._first = first
         self.fsync_ns = 0
         self.peer_ended = False
 
     def _run(self) -> None:
         # The clock begins with the first byte: the peer may be slow to start, and that is no speed.
         self.peer_ended = not self.sock.recv(1, socket.MSG_PEEK)
-        self.begin_ns = time.monotonic_ns()
+        if self._first is None:
+            self.begin_ns, self.early = time.monotonic_ns(), tcpinfo.waiting(self.sock)
+        else:
+            self.begin_ns, self.early = self._first
         take, sock = self.sink.take, self.sock
         left = _ENDLESS if self.most is None else self.most
         while left and not self.enough:

@@ -103,7 +103,7 @@ class Show:
         for figures in transfer.figures():
             if figures is not None and figures.bytes is not None:
                 verb = "sent" if figures.sent else "received"
-                self._to_person(f"{verb}: {books.dd_line(figures.bytes, figures.elapsed_ns)}\n")
+                self._to_person(f"{verb}: {books.summary(figures)}\n")
 
     def report(self, report: Report) -> None:
         """The end."""

@@ -12,12 +12,19 @@ import sys
 from dataclasses import dataclass
 from typing import Final
 
+try:  # at once: what is loaded when the first byte is there makes its clock late
+    import fcntl
+    import termios
+except ImportError:  # not on Windows, where nothing is told anyway
+    pass
+
 _LINUX: Final = sys.platform == "linux"
 _LENGTH: Final = 192
 _FIELDS: Final = struct.Struct("=B67xI8xI16xI16xQ20xI16x3Q")
 """``struct tcp_info`` of linux/tcp.h: state at 0, rtt 68, snd_cwnd 80, total_retrans 100, bytes_acked 120, min_rtt 148,
 busy_time 168, rwnd_limited 176, sndbuf_limited 184."""
 CLOSED: Final = 7
+PEER_ENDED: Final = 8
 
 
 @dataclass(frozen=True)
@@ -62,13 +69,19 @@ def acknowledge_now(sock: socket.socket) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 
+def waiting(sock: socket.socket) -> int | None:
+    """Bytes that have come and were not read yet; None if that is not told."""
+    return _queued(sock, "FIONREAD")
+
+
 def unacknowledged(sock: socket.socket) -> int | None:
     """Bytes in the send queue that the peer has not acknowledged, a FIN counted as one; None if that is not told."""
+    return _queued(sock, "TIOCOUTQ")
+
+
+def _queued(sock: socket.socket, request: str) -> int | None:
     if not _LINUX:
         return None
-    import fcntl
-    import termios
-
     with contextlib.suppress(OSError, ValueError):
-        return int(struct.unpack("=i", fcntl.ioctl(sock, termios.TIOCOUTQ, b"\0\0\0\0"))[0])
+        return int(struct.unpack("=i", fcntl.ioctl(sock, getattr(termios, request), b"\0\0\0\0"))[0])
     return None

@@ -79,8 +79,11 @@ class Transfer:
 
     # ---- from outside -------------------------------------------------------------------------------------------
 
-    def add(self, sock: socket.socket) -> None:
-        """One more connection; it begins at once. The sources and sinks are made on this thread."""
+    def add(self, sock: socket.socket, first: tuple[int, int] | None = None) -> None:
+        """One more connection; it begins at once. The sources and sinks are made on this thread.
+
+        ``first``: when its first bytes were seen, and how many, if they were.
+        """
         place = len(self._socks)
         self._socks.append(sock)
         pumps: list[Pump] = []
@@ -97,7 +100,7 @@ class Transfer:
         if self.plan.receives:
             # Of several connections one may bring more than another: only the sum is expected.
             most = self._most[1] if self.streams == 1 else None
-            receiver = Receiver(sock, self._make_sink(), most, self._on_change)
+            receiver = Receiver(sock, self._make_sink(), most, self._on_change, first)
             self.receivers.append(receiver)
             pumps.append(receiver)
         for pump in pumps:
@@ -273,7 +276,7 @@ class Transfer:
         if base is not None:
             before = (base.sent if sending else base.received) or 0
             count = None if whole.bytes is None else max(whole.bytes - before, 0)
-            return replace(whole, bytes=count, elapsed_ns=max(end - base.t_ns, 0), round_trip_ns=None)
+            return replace(whole, bytes=count, elapsed_ns=max(end - base.t_ns, 0), round_trip_ns=None, early=0)
         elapsed = end - min(begins)
         if sending and whole.clock_end == ACKNOWLEDGED:
             elapsed -= whole.round_trip_ns or 0
@@ -301,6 +304,7 @@ class Transfer:
             0,
             *_kernel(info),
             *_shares(info, elapsed),
+            min_rtt_us=None if info is None else info.min_rtt_us,
         )
 
     def _received(self, receiver: Receiver) -> Figures:
@@ -308,7 +312,14 @@ class Transfer:
         if receiver.begin_ns is not None:
             elapsed = (receiver.end_ns or receiver.begin_ns) - receiver.begin_ns
         return Figures(
-            False, receiver.moved, elapsed, self.plan.block, receiver.sink.way, READ, fsync_ns=receiver.fsync_ns
+            False,
+            receiver.moved,
+            elapsed,
+            self.plan.block,
+            receiver.sink.way,
+            READ,
+            fsync_ns=receiver.fsync_ns,
+            early=receiver.early,
         )
 
     # ---- what went wrong ----------------------------------------------------------------------------------------

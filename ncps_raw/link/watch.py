@@ -79,12 +79,12 @@ class Watch:
         self.served = 0
         self._code = 0
 
-    def begin(self, plan: LinkPlan, peer: str, socks: Sequence[socket.socket], most_in: int | None) -> Transfer:
+    def begin(self, plan: LinkPlan, peer: str, arrivals: Sequence[Arrival], most_in: int | None) -> Transfer:
         """A transfer over these connections; it is watched from now on."""
         transfer = self._make(plan, peer, self.bell.ring, most_in)
         self._cpu[transfer] = time.process_time()
-        for sock in socks:
-            transfer.add(sock)
+        for arrival in arrivals:
+            transfer.add(arrival.sock, arrival.first)
         self._active.append(transfer)
         self.bell.ring()
         return transfer
@@ -161,18 +161,18 @@ class Watch:
             else:
                 arrival.sock.close()
         elif self._main is not None and not plan.keep:
-            self._main.add(arrival.sock)
+            self._main.add(arrival.sock, arrival.first)
         else:
             self._gathered.append(arrival)
             if plan.transmits and len(self._gathered) < plan.streams:
                 return
             gathered, self._gathered = self._gathered, []
-            transfer = self.begin(plan, gathered[0].peer, [one.sock for one in gathered], plan.expected)
+            transfer = self.begin(plan, gathered[0].peer, gathered, plan.expected)
             if not plan.keep:
                 self._main = transfer
 
     def _begin_for(self, plan: LinkPlan, arrivals: Sequence[Arrival], most_in: int | None) -> Transfer:
-        return self.begin(plan, arrivals[0].peer, [one.sock for one in arrivals], most_in)
+        return self.begin(plan, arrivals[0].peer, arrivals, most_in)
 
     def _check_wait(self, now: int) -> None:
         wait = self._plan.wait_ns

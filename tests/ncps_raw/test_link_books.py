@@ -64,7 +64,7 @@ def test_a_size_for_people_is_within_its_rounding(count: int, binary: bool) -> N
 
 def test_units_are_named() -> None:
     assert books.rates(125_000_000) == "1 Gbit/s = 125 MB/s (10^6 bytes) = 119.2 MiB/s (2^20 bytes)"
-    assert books.rates(None) == "rate unknown"
+    assert books.rates(None, "nothing came through") == "no speed: nothing came through"
 
 
 @pytest.mark.parametrize(("count", "text"), [(3000, "2+0"), (3001, "2+1"), (1, "0+1"), (0, "0+0")])
@@ -85,6 +85,49 @@ def test_no_time_and_no_bytes_give_no_rate() -> None:
     assert "unknown B/s" in books.dd_line(5, None)
 
 
+def of(sent: bool, count: int, elapsed_ns: int, early: int | None = None, min_rtt_us: int | None = None) -> Figures:
+    return Figures(sent, count, elapsed_ns, 1500, "", "", early=early, min_rtt_us=min_rtt_us)
+
+
+@pytest.mark.parametrize(
+    ("figures", "why"),
+    [
+        (of(True, 65_536, 5_000), "less than 10 ms"),
+        (of(False, 65_536, 5_000), "less than 10 ms"),
+        (of(False, 65_536, 0), "less than 10 ms"),
+        (of(False, 65_536, 40_000_000, early=65_536), "65536 of the bytes were here before the clock could begin"),
+        (of(False, 65_536, 40_000_000, early=1_311), "1311 of the bytes were here before"),
+        (of(False, 65_536, 40_000_000, early=1_310), ""),
+        (of(True, 65_536, 40_000_000, min_rtt_us=20_001), "less than 2 round trips of 20.001 ms"),
+        (of(True, 65_536, 40_000_000, min_rtt_us=20_000), ""),
+        (of(False, 65_536, 10_000_000), ""),
+    ],
+)
+def test_what_is_too_short_has_no_speed_in_any_view(figures: Figures, why: str) -> None:
+    plain, text = books.plain(figures), "\n".join(books.text(figures))
+    if not why:
+        assert plain["bytes_per_s"] == figures.bytes_per_s == 65_536e9 / (figures.elapsed_ns or 0)
+        assert plain["rate_note"] is None
+        return
+    assert figures.bytes_per_s is plain["bytes_per_s"] is plain["bits_per_s"] is None
+    assert plain["rate_note"].startswith(f"too short to tell: {why}")
+    assert re.search(r"copied, [\d.e-]+ s, too short to tell$", text, re.M)
+    assert f"no speed: too short to tell: {why}" in text
+    assert "bit/s" not in text
+
+
+@given(st.booleans(), st.integers(0, 10**15), st.integers(0, 10**13), st.integers(0, 10**15), st.integers(0, 10**7))
+def test_a_speed_that_is_told_could_be_measured(
+    sent: bool, count: int, elapsed_ns: int, early: int, min_rtt_us: int
+) -> None:
+    figures = of(sent, count, elapsed_ns, None if sent else early, min_rtt_us if sent else None)
+    assert (figures.bytes_per_s is None) is bool(figures.no_rate)
+    if figures.bytes_per_s is not None:
+        assert elapsed_ns >= books.SHORTEST_NS
+        assert sent or early * books.EARLY_PARTS <= count
+        assert not sent or elapsed_ns >= 2 * min_rtt_us * 1000
+
+
 def test_handed_over_stands_apart_and_is_not_called_the_speed() -> None:
     text = "\n".join(books.text(PLAIN))
     assert "handed to the kernel: 1500000000 bytes in 13 s (not the speed)" in text
@@ -94,12 +137,14 @@ def test_handed_over_stands_apart_and_is_not_called_the_speed() -> None:
 
 
 def test_streams_are_added() -> None:
-    one = Figures(True, 10, 5, 1500, "w", "acknowledged", 10, 4, retransmits=1, srtt_us=7, cwnd=10)
+    one = Figures(True, 10, 5, 1500, "w", "acknowledged", 10, 4, retransmits=1, srtt_us=7, cwnd=10, min_rtt_us=3)
     two = Figures(True, 20, 9, 1500, "w", "acknowledged", 20, 8, retransmits=2, srtt_us=5, cwnd=10)
     both = books.added([one, two])
     assert (both.bytes, both.elapsed_ns, both.handed_ns, both.retransmits, both.srtt_us, both.cwnd, both.streams) == (
         30, 9, 8, 3, 7, 20, 2,
     )  # fmt: skip
+    assert both.min_rtt_us == 3
+    assert books.added([of(False, 9, 5, early=4), of(False, 9, 5, early=3)]).early == 7
     assert books.added([one, Figures(True, None, 9, 1500, "w", "handed over")]).bytes is None
 
 

@@ -90,12 +90,27 @@ def both(listener: Sequence[str], client: Sequence[str]) -> tuple[dict[str, Any]
 
 
 def test_dd_s_words() -> None:
-    sent, received = both(["recv"], ["send", HERE, "--bs", "1500", "--count", "20000"])
-    assert sent["bytes"] == received["bytes"] == 30_000_000
-    assert (sent["sent"]["blocks_full"], sent["sent"]["blocks_partial"]) == (20_000, 0)
+    sent, received = both(["recv"], ["send", HERE, "--bs", "1500", "--count", "100000"])
+    assert sent["bytes"] == received["bytes"] == 150_000_000
+    assert (sent["sent"]["blocks_full"], sent["sent"]["blocks_partial"]) == (100_000, 0)
     assert sent["sent"]["clock_end"] == "acknowledged"
     assert sent["bytes_per_s"] == pytest.approx(sent["bytes"] / sent["seconds"])
     assert sent["sender_handed_over_s"] <= sent["seconds"] + (sent["sent"]["round_trip_taken_off_s"] or 0)
+
+
+@pytest.mark.parametrize("more", [(), ("--both",)])
+@pytest.mark.parametrize("size", [1, 1000])
+def test_what_is_over_before_a_clock_can_run_has_no_speed(size: int, more: tuple[str, ...]) -> None:
+    """One segment is all there when its first byte is."""
+    sent, received = both(["recv"], ["send", HERE, "--size", str(size), *more])
+    assert sent["bytes"] == received["bytes"] == size
+    assert received["bytes_per_s"] is received["received"]["bits_per_s"] is None
+    assert received["received"]["rate_note"].startswith("too short to tell")
+    assert (sent["bytes_per_s"] is None) is (sent["sent"]["rate_note"] is not None)
+    if sent["seconds"] < 0.01:
+        assert sent["bytes_per_s"] is None
+    if more:
+        assert sent["far"]["received"]["bytes_per_s"] is None
 
 
 @pytest.mark.parametrize("copy", [(), ("--copy",)])
@@ -150,8 +165,9 @@ def test_figures_of_both_ends_at_the_client() -> None:
     assert client["sender_handed_over_s"] == listener["sender_handed_over_s"] > 0
 
 
-def test_the_bottleneck_is_explained(data: Path, tmp_path: Path) -> None:
-    out = str(tmp_path / "out")
+def test_the_bottleneck_is_explained(tmp_path: Path) -> None:
+    out, data = str(tmp_path / "out"), tmp_path / "in"
+    data.write_bytes(os.urandom(1 << 20) * 80)
     client, _ = both(["recv", "-o", out], ["send", HERE, "--source", str(data), "--both", "--explain"])
     explained = client["explain"]
     for part in ("source", "network", "sink", "together"):

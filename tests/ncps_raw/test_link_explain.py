@@ -20,7 +20,14 @@ UNKNOWN = Speed(None, "needs --both")
         (FREE, Speed(900 * M, cpu=0.99), FREE, Speed(900 * M), "The machine is the bottleneck"),
         (FREE, Speed(110 * M, cpu=0.1), FREE, Speed(110 * M), "The network is the bottleneck"),
         (Speed(30 * M), UNKNOWN, UNKNOWN, Speed(29 * M), "The source is the bottleneck"),
-        (FREE, Speed(1.0), FREE, Speed(None), "Nothing was transferred"),
+        (FREE, Speed(1.0), FREE, Speed(None, "nothing came through"), "Nothing can be said"),
+        (
+            FREE,
+            Speed(1.0),
+            FREE,
+            Speed(None, "too short to tell"),
+            "Nothing can be said about what limits it: too short",
+        ),
     ],
 )
 def test_the_bottleneck_is_named_with_all_figures(

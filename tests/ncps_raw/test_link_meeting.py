@@ -37,6 +37,9 @@ def test_a_plain_stream_loses_no_byte() -> None:
         (arrival,) = arrivals(door)
         assert arrival.mark is None
         assert arrival.peer == meeting.name_of(client.getsockname())
+        assert arrival.first is not None
+        assert arrival.t_ns <= arrival.first[0] <= time.monotonic_ns()
+        assert arrival.first[1] == 5
         assert arrival.sock.recv(100) == b"\0ncpX"
         arrival.sock.close()
     door.close()
@@ -54,6 +57,7 @@ def test_a_mark_is_taken_off_and_the_data_behind_it_stays() -> None:
         client.sendall(mark[7:] + b"data")
         (arrival,) = arrivals(door)
         assert arrival.mark == preamble.Mark(preamble.DATA, token)
+        assert arrival.first is None  # the mark's bytes are not the data's
         assert arrival.sock.recv(100) == b"data"
         arrival.sock.close()
     door.close()

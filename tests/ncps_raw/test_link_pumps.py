@@ -124,6 +124,25 @@ def test_a_limit_is_kept_from_the_first_byte_on() -> None:
         assert sender.moved_ns - sender.begin_ns >= 190_000_000
 
 
+@linux
+@pytest.mark.parametrize("first", [None, (1234, 900)])
+def test_a_receiver_knows_what_was_here_before_its_clock(first: tuple[int, int] | None) -> None:
+    with pair() as (near, far):
+        near.sendall(bytes(1000))
+        assert far.recv(1000, socket.MSG_PEEK | socket.MSG_WAITALL) == bytes(1000)
+        receiver = Receiver(far, Discard(copy=True), None, lambda: None, first)
+        receiver.start()
+        near.sendall(bytes(500))
+        near.close()
+        assert receiver.join(20)
+        assert receiver.moved == 1500
+        assert receiver.early is not None
+        if first is None:
+            assert 1000 <= receiver.early <= 1500
+        else:
+            assert (receiver.begin_ns, receiver.early) == first
+
+
 def test_a_receiver_takes_what_it_was_told_and_no_more() -> None:
     with pair() as (near, far):
         near.sendall(bytes(1000))

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from link_pairs import pair
+from running import until
 
 from ncps_raw.link import tcpinfo
 
@@ -44,12 +45,14 @@ def test_bytes_are_unacknowledged_until_the_peer_s_kernel_has_them() -> None:
         waiting = tcpinfo.unacknowledged(near)
         assert waiting is not None
         assert 0 < waiting <= sent
+        until(lambda: tcpinfo.waiting(far), "something to read")
         near.setblocking(True)
         near.shutdown(socket.SHUT_WR)
         got = 0
         while data := far.recv(1 << 16):
             got += len(data)
         assert got == sent
+        assert tcpinfo.waiting(far) == 0
         tcpinfo.acknowledge_now(far)
         left = tcpinfo.unacknowledged(near)
         info = tcpinfo.read(near)
