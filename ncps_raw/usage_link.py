@@ -13,7 +13,7 @@ _SHARED: Final = """\
   -b, --bind ADDRESS       local address, default: all when listening, any when connecting
   --wait TIME              how long for a peer that does not come; default: for ever when listening, when
                            connecting 10s without trying again
-  --idle TIME              give up when nothing has moved for so long
+  --idle TIME              give up when nothing has moved for so long, counted from the moment of connecting
   --streams N              connections at once, default 1; the bytes are shared out
   --bidirectional          both ways at once; at both ends, unless --both tells the other one
   --both                   of the end that connects: both ends are ncps, show both ends' figures

@@ -56,10 +56,10 @@ class Figures:
     @property
     def no_rate(self) -> str:
         """Why there is no speed; empty where there is one."""
+        if self.bytes == 0:
+            return "nothing came through"
         if self.bytes is None or self.elapsed_ns is None:
             return "not known"
-        if not self.bytes:
-            return "nothing came through"
         if self.elapsed_ns < SHORTEST_NS:
             return f"{_SHORT}: less than {SHORTEST_NS // 10**6} ms"
         if not self.sent and (self.early or 0) * EARLY_PARTS > self.bytes:

@@ -160,7 +160,7 @@ def run_link(plan: LinkPlan, interrupts: Interrupts) -> int:
 
 def _listen(run: _Run) -> int:
     plan = run.plan
-    door = Door(meeting.listen(plan), speaks_first=plan.sends)
+    door = Door(meeting.listen(plan), speaks_first=plan.sends, idle_ns=plan.idle_ns)
     if plan.explain:
         run.measure()
     watch = Watch(plan, run.show, run.interrupts, run.make, run.finish, door)

@@ -40,6 +40,7 @@ class Arrival:
     t_ns: int
     mark: Mark | None = None
     first: tuple[int, int] | None = None  # a plain stream's first bytes: when they were seen, and how many
+    silent: bool = False  # it was to send, and has said nothing for as long as --idle allows
 
 
 def name_of(address: tuple[object, ...]) -> str:
@@ -125,10 +126,11 @@ def connect(plan: LinkPlan, target: net.Target, stopped: Callable[[], bool]) -> 
 class Door:
     """The listening socket with those who stand in it: accepted, but not yet known to be plain or not."""
 
-    def __init__(self, sock: socket.socket, *, speaks_first: bool) -> None:
-        """``speaks_first``: this end sends, so a plain client says nothing."""
+    def __init__(self, sock: socket.socket, *, speaks_first: bool, idle_ns: int | None = None) -> None:
+        """``speaks_first``: this end sends, so a plain client says nothing. ``idle_ns``: of one that is to send."""
         self.sock = sock
         self._speaks_first = speaks_first
+        self._silence_ns = SILENCE_NS if speaks_first else idle_ns
         self._waiting: list[Arrival] = []
         sock.setblocking(False)
 
@@ -138,13 +140,13 @@ class Door:
 
     def patience_ns(self, now_ns: int) -> int | None:
         """Until somebody's silence decides; None if nobody's does."""
-        partial = [arrival for arrival in self._waiting if arrival.first is not None]
-        decided = self._waiting if self._speaks_first else partial
-        if not decided:
-            return None
-        since = [arrival.t_ns if arrival.first is None else arrival.first[0] for arrival in decided]
-        left = max(min(since) + SILENCE_NS - now_ns, 0)
-        return min(left, _LOOK_NS) if partial else left  # readable already: nothing wakes for the rest of a mark
+        due = []
+        for arrival in self._waiting:
+            if arrival.first is not None:  # readable already: nothing wakes for the rest of a mark
+                due.append(min(arrival.first[0] + SILENCE_NS, now_ns + _LOOK_NS))
+            elif self._silence_ns is not None:
+                due.append(arrival.t_ns + self._silence_ns)
+        return max(min(due) - now_ns, 0) if due else None
 
     def come_in(self, *, accept: bool) -> list[Arrival]:
         """Those who are known now. Never blocks. ``accept`` False: whoever is new waits outside."""
@@ -174,8 +176,10 @@ class Door:
         except OSError:
             first = b""  # reset: whoever receives from it will say so
         if first is None:
-            silent = self._speaks_first and time.monotonic_ns() - arrival.t_ns >= SILENCE_NS
-            return True if silent else None
+            if self._silence_ns is None or time.monotonic_ns() - arrival.t_ns < self._silence_ns:
+                return None
+            arrival.silent = not self._speaks_first
+            return True
         now = time.monotonic_ns()
         if first and arrival.first is None:
             arrival.first = (now, max(tcpinfo.waiting(arrival.sock) or 0, len(first)))

@@ -85,6 +85,8 @@ class Watch:
         self._cpu[transfer] = time.process_time()
         for arrival in arrivals:
             transfer.add(arrival.sock, arrival.first)
+        if arrivals[0].silent:  # it has been idle before it began
+            self._seen[transfer] = (0, arrivals[0].t_ns)
         self._active.append(transfer)
         self.bell.ring()
         return transfer

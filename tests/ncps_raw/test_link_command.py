@@ -390,6 +390,34 @@ def test_interrupted_in_the_middle_it_has_the_summary_so_far(victim: str, number
     assert re.search(r"^[1-9]\d* bytes .*copied, [\d.]+ s, ", out, re.M)
 
 
+@pytest.mark.parametrize("who", ["comes", "comes to a listener that keeps on", "is connected to"])
+def test_a_peer_that_never_says_a_word_is_given_up(who: str) -> None:
+    port = free_port()
+    words = ["recv", "-p", str(port), "--idle", "200ms", "--format", "jsonl"]
+    if who == "is connected to":
+        with socket.create_server((HERE, port)) as door:
+            receiver = start(*words, HERE)
+            silent, _ = door.accept()
+            with silent:
+                code, out, _ = finish(receiver)
+    else:
+        keep = ["--keep"] if "keeps on" in who else []
+        receiver = start(*words, *keep)
+        await_listener(port, receiver)
+        with socket.create_connection((HERE, port)) as silent:
+            if keep:
+                assert receiver.stdout is not None
+                out = receiver.stdout.readline()
+                receiver.send_signal(signal.SIGINT)
+                code, _, _ = finish(receiver)
+            else:
+                code, out, _ = finish(receiver)
+            assert silent.recv(1) == b""
+    report = json.loads(out)
+    assert (code, report["bytes"], report["exit_code"]) == (1, 0, 1)
+    assert report["problems"] == ["nothing moved for as long as --idle allows"]
+
+
 def test_a_peer_that_says_nothing_more_is_given_up() -> None:
     name = installed("nc.openbsd")
     port = str(free_port())

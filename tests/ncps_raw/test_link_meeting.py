@@ -78,6 +78,22 @@ def test_whoever_sends_takes_silence_for_a_plain_client_after_a_while() -> None:
     door.close()
 
 
+def test_one_that_is_to_send_and_does_not_is_waited_for_as_long_as_idle_allows() -> None:
+    port = free_port()
+    plan = LinkPlan(sends=False, port=port, bind=HERE)
+    door = Door(meeting.listen(plan), speaks_first=False, idle_ns=50_000_000)
+    with socket.create_connection((HERE, port)):
+        until(lambda: door.come_in(accept=True) or len(door.watched()) > 1, "somebody in the door")
+        patience = door.patience_ns(time.monotonic_ns())
+        assert patience is not None
+        assert patience <= 50_000_000
+        (arrival,) = arrivals(door)
+        assert arrival.silent
+        assert time.monotonic_ns() - arrival.t_ns >= 50_000_000
+        arrival.sock.close()
+    door.close()
+
+
 def test_a_port_in_use_is_told() -> None:
     port = free_port()
     door = door_on(port)
