@@ -6,6 +6,7 @@ The one idea: the four arrangements differ in how the ends meet and in nothing e
 from __future__ import annotations
 
 import contextlib
+import socket
 import sys
 import threading
 import time
@@ -185,9 +186,17 @@ def _connect(run: _Run) -> int:
         if run.guest is not None:
             run.guest.go()
         begin_ns = time.monotonic_ns()
-        socks = []
+        socks: list[socket.socket] = []
         for _ in range(plan.streams):
-            sock = meeting.connect(plan, target, stopped) if run.guest is None else run.guest.connect(DATA)
+            try:
+                sock = meeting.connect(plan, target, stopped) if run.guest is None else run.guest.connect(DATA)
+            except NobodyThere as error:
+                if not socks:
+                    raise
+                raise NobodyThere(
+                    f"only {len(socks)} of {plan.streams} streams were taken ({error}); start the other end with "
+                    f"--streams {plan.streams}, or this one with --streams {len(socks)}"
+                ) from None
             if sock is None or stopped():
                 return _not_begun(run)
             socks.append(sock)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -57,6 +58,14 @@ def tune(sock: socket.socket, plan: LinkPlan) -> None:
                 sock.setsockopt(socket.SOL_SOCKET, option, value)
             except (OSError, OverflowError):
                 raise EnvironmentFault(f"this machine refused a socket buffer of {value} bytes; ask for less") from None
+
+
+def reset(sock: socket.socket) -> None:
+    """Close so that the peer knows that nothing came of it: an orderly end would look like an empty transfer."""
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    with contextlib.suppress(OSError):
+        sock.close()
 
 
 def listen(plan: LinkPlan) -> socket.socket:
@@ -150,13 +159,8 @@ class Door:
 
     def come_in(self, *, accept: bool) -> list[Arrival]:
         """Those who are known now. Never blocks. ``accept`` False: whoever is new waits outside."""
-        while accept:
-            try:
-                sock, address = self.sock.accept()
-            except OSError:  # nobody there, or gone again
-                break
-            sock.setblocking(True)
-            self._waiting.append(Arrival(sock, name_of(address), time.monotonic_ns()))
+        if accept:
+            self._let_in()
         known = []
         for arrival in list(self._waiting):
             decided = self._decide(arrival)
@@ -166,6 +170,23 @@ class Door:
             if decided:
                 known.append(arrival)
         return known
+
+    def _let_in(self) -> None:
+        while True:
+            try:
+                sock, address = self.sock.accept()
+            except OSError:  # nobody there, or gone again
+                return
+            sock.setblocking(True)
+            self._waiting.append(Arrival(sock, name_of(address), time.monotonic_ns()))
+
+    def turn_away(self) -> list[str]:
+        """Reset whoever stands here or outside: the names of all of them."""
+        self._let_in()
+        turned, self._waiting = self._waiting, []
+        for arrival in turned:
+            reset(arrival.sock)
+        return [arrival.peer for arrival in turned]
 
     def _decide(self, arrival: Arrival) -> bool | None:
         """True: known; False: not worth to be let in; None: wait."""

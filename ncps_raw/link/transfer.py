@@ -28,6 +28,7 @@ _GRACE_NS: Final = 200_000_000
 """So long a pump that was told "enough" has to return by itself, before its socket is shut."""
 _DRAIN_NS: Final = 2_000_000_000
 """So long what is in the send buffer has to be acknowledged after the time is up."""
+IDLE: Final = "idle"
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ class Transfer:
         self._base: Snapshot | None = None  # at the end of the warm-up
         self._enough_ns: int | None = None
         self._left_ns: int | None = None
+        self.surplus = 0  # connections of the same peer that nobody has taken
         self.ended_by: str | None = None  # why it was cut short: a signal, idle
         self._first = self._last = Snapshot(time.monotonic_ns(), 0, 0, 0, None, None)
         self.peer_lives: Callable[[], bool] | None = None  # where the peer talks, and would be heard to leave
@@ -110,6 +112,11 @@ class Transfer:
     def most_in(self) -> int | None:
         """Bytes that are expected here, over all connections, if that is known."""
         return self._most[1]
+
+    @property
+    def connections(self) -> int:
+        """How many there are."""
+        return len(self._socks)
 
     @property
     def pumps(self) -> list[Pump]:
@@ -342,22 +349,65 @@ class Transfer:
                 found.append(str(pump.failure))
             else:
                 reason = pump.failure.strerror or str(pump.failure)
-                doing = "sending" if isinstance(pump, Sender) else "receiving"
-                found.append(f"{doing} ended early: {reason} (the peer was killed, or closed without reading all)")
+                found.append(
+                    f"{_ended_early(pump)}: {reason} ({_what_it_may_be(pump)})"
+                    + self._on_some(lambda one: one.failure is not None)
+                )
+        if self.connections < self.streams and not self.plan.keep and self.ended_by in (None, IDLE):
+            found.append(too_few_streams(self.connections, self.streams))
+        if self.surplus:
+            found.append(self._too_many_streams())
         expected = self._most[1]
         got = sum(receiver.moved for receiver in self.receivers)
         if expected is not None and got < expected and self.ended_by is None and not found:
             found.append(f"received {got} of {expected} bytes: the peer ended early")
         if not found and self.ended_by is None and self.peer_lives is not None and not self.peer_lives():
             found.append("the peer left before it said that it had finished: it was killed or interrupted")
-        if self.ended_by == "idle":
+        if self.ended_by == IDLE:
             found.append("nothing moved for as long as --idle allows")
         sent = self.result[0]
         if sent is not None and self.ended_by is None and not found and sent.clock_end == HANDED:
             missing = (sent.handed_bytes or 0) - (sent.bytes or 0)
             if self._base is None and missing > 0:
-                found.append(f"{missing} bytes handed over were not acknowledged when the time was up")
+                found.append(
+                    f"{missing} bytes handed over were not acknowledged when the time was up"
+                    + self._on_some(lambda one: isinstance(one, Sender) and one.clock_end == HANDED)
+                )
         return tuple(dict.fromkeys(found)), max(code, 1) if found else 0
+
+    def _on_some(self, bad: Callable[[Pump], bool]) -> str:
+        """Where only some of several streams went wrong: how many, and what it may be."""
+        count = sum(map(bad, self.pumps))
+        if self.connections == 1 or count == len(self.pumps):
+            return ""
+        return f", on {count} of {len(self.pumps)} streams: does the other end take as many (--streams)?"
+
+    def _too_many_streams(self) -> str:
+        more = f"{self.surplus} more connection{'s' if self.surplus > 1 else ''} of the same peer got nothing"
+        if self.plan.receives and self.plan.sink is not None:
+            return f"{more}: one file holds one stream; start the other end with --streams 1"
+        both = self.connections + self.surplus
+        return f"{more}: start this end with --streams {both}, or the other one with --streams {self.connections}"
+
+
+def too_few_streams(came: int, wanted: int) -> str:
+    """What a listener says that waited for more."""
+    return (
+        f"only {came} of {wanted} streams came: start the other end with --streams {wanted}, "
+        f"or this one with --streams {came}"
+    )
+
+
+def _ended_early(pump: Pump) -> str:
+    return f"{'sending' if isinstance(pump, Sender) else 'receiving'} ended early"
+
+
+def _what_it_may_be(pump: Pump) -> str:
+    if isinstance(pump, Sender):
+        return "the peer was killed, or closed before it took all, which may be meant: its own --size or --duration"
+    if not pump.moved:
+        return "the peer was killed, or wanted another number of --streams"
+    return "the peer was killed"
 
 
 def _kernel(info: TcpInfo | None) -> tuple[int | None, int | None, int | None]:

@@ -14,17 +14,20 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ncps_raw.interrupts import Interrupts
+from ncps_raw.link import meeting
 from ncps_raw.link.meeting import Arrival, Door, NobodyThere
 from ncps_raw.link.plan import LinkPlan
 from ncps_raw.link.preamble import CONTROL
 from ncps_raw.link.show import Show
 from ncps_raw.link.sources import source_size
 from ncps_raw.link.talk import Host
-from ncps_raw.link.transfer import Transfer
+from ncps_raw.link.transfer import IDLE, Transfer, too_few_streams
 
 _LOOK_NS: Final = 100_000_000
 _LATE_NS: Final = 1_000_000_000
 """So long a connection that has said nothing yet is waited for when all others have ended."""
+MISSING_NS: Final = 3_000_000_000
+"""So long streams that were promised and did not come are waited for, unless --wait says how long."""
 
 Make = Callable[[LinkPlan, str, Callable[[], None], int | None], Transfer]
 Finish = Callable[[Transfer, float], int]
@@ -70,8 +73,11 @@ class Watch:
         self.bell = Bell()
         self._active: list[Transfer] = []
         self._gathered: list[Arrival] = []
+        self._extra: list[Arrival] = []  # more than there is room for
         self._hosts: dict[bytes, Host] = {}
         self._main: Transfer | None = None  # of a listener without --keep: others may join it
+        self._missing_ns: int | None = None  # since when nothing is under way but streams are missing
+        self._came = False  # whether a plain stream ever did
         self._begin_ns = time.monotonic_ns()
         self._seen: dict[Transfer, tuple[int, int]] = {}  # progress, and when it last changed
         self._row_ns: dict[Transfer, int] = {}
@@ -115,6 +121,7 @@ class Watch:
             for arrival in self._door.come_in(accept=self._accepts()):
                 self._arrived(arrival)
             self._check_wait(now)
+            self._check_gathered(now)
         if self._interrupts.totals_wanted:
             self._interrupts.totals_wanted = False
             for transfer in self._active:
@@ -144,10 +151,14 @@ class Watch:
 
     def _accepts(self) -> bool:
         """Whether whoever is new is let in."""
-        if self._plan.keep or self._hosts or self._main is None:
+        return self._plan.keep or bool(self._hosts) or self._has_room()
+
+    def _has_room(self) -> bool:
+        """Whether one more plain stream can be counted with those that are here."""
+        if self._main is None:
             return True
         if self._plan.streams > 1:
-            return len(self._main.pumps) < self._plan.streams
+            return self._main.connections < self._plan.streams
         return not self._plan.transmits and self._plan.sink is None
 
     def _arrived(self, arrival: Arrival) -> None:
@@ -163,12 +174,18 @@ class Watch:
             else:
                 arrival.sock.close()
         elif self._main is not None and not plan.keep:
+            if not self._has_room():
+                self._extra.append(arrival)
+                return
             self._main.add(arrival.sock, arrival.first)
+            self._missing_ns = None
         else:
+            self._came = True
             self._gathered.append(arrival)
+            self._missing_ns = time.monotonic_ns()
             if plan.transmits and len(self._gathered) < plan.streams:
                 return
-            gathered, self._gathered = self._gathered, []
+            gathered, self._gathered, self._missing_ns = self._gathered, [], None
             transfer = self.begin(plan, gathered[0].peer, gathered, plan.expected)
             if not plan.keep:
                 self._main = transfer
@@ -178,11 +195,26 @@ class Watch:
 
     def _check_wait(self, now: int) -> None:
         wait = self._plan.wait_ns
-        waited_for = self._active or self.served or self._hosts
-        if wait is not None and not waited_for and now - self._begin_ns >= wait:
+        came = self._came or self._active or self.served or self._hosts
+        if wait is not None and not came and now - self._begin_ns >= wait:
             raise NobodyThere(
                 f"nobody connected to port {self._plan.port} within {wait / 1e9:g} s; does the other end use it?"
             )
+
+    def _patience_ns(self) -> int:
+        return MISSING_NS if self._plan.wait_ns is None else self._plan.wait_ns
+
+    def _check_gathered(self, now: int) -> None:
+        """Of a listener that sends: begin only with as many streams as were asked for, but do not wait for ever."""
+        if not self._gathered or self._missing_ns is None or now - self._missing_ns < self._patience_ns():
+            return
+        gathered, self._gathered = self._gathered, []
+        for arrival in gathered:
+            meeting.reset(arrival.sock)
+        why = too_few_streams(len(gathered), self._plan.streams)
+        if not self._plan.keep:
+            raise NobodyThere(why)
+        self._show.say(f"{gathered[0].peer}: {why}; still listening")
 
     def _tend(self, transfer: Transfer, now: int) -> None:
         transfer.tend(now)
@@ -194,10 +226,16 @@ class Watch:
             if (progress := transfer.progress()) != moved:
                 self._seen[transfer] = (progress, now)
             elif now - since >= idle:
-                transfer.leave("idle")
-        complete = transfer is not self._main or self._plan.keep or len(transfer.pumps) >= self._plan.streams
-        if transfer.ended_by is not None or (transfer.finished and complete):
+                transfer.leave(IDLE)
+        if transfer.ended_by is not None or (transfer.finished and not self._missing(transfer, now)):
             self._end(transfer)
+
+    def _missing(self, transfer: Transfer, now: int) -> bool:
+        """Whether more streams are to come, and still may."""
+        if transfer is not self._main or transfer.connections >= self._plan.streams:
+            return False
+        self._missing_ns = self._missing_ns or now
+        return now - self._missing_ns < self._patience_ns()
 
     def _rows(self, transfer: Transfer, now: int) -> None:
         begin = transfer.begin_ns()
@@ -220,8 +258,11 @@ class Watch:
         return size if plan.size is None else plan.size if size is None else min(size, plan.size)
 
     def _end(self, transfer: Transfer) -> None:
-        if transfer is self._main and self._door is not None and self._late_ones(transfer):
-            return
+        if transfer is self._main and self._door is not None:
+            if self._late_ones(transfer):
+                return
+            if transfer.ended_by is None and not self._accepts():
+                transfer.surplus = self._turn_away(self._door, transfer.peer)
         self._active.remove(transfer)
         transfer.close()
         self.served += 1
@@ -230,10 +271,19 @@ class Watch:
         self._seen.pop(transfer, None)
         self._row_ns.pop(transfer, None)
 
+    def _turn_away(self, door: Door, peer: str) -> int:
+        """Reset those for whom there was no room; how many are of the same host as ``peer``."""
+        others = [arrival.peer for arrival in self._extra]
+        for arrival in self._extra:
+            meeting.reset(arrival.sock)
+        self._extra.clear()
+        host = peer.rpartition(":")[0]
+        return sum(other.rpartition(":")[0] == host for other in [*others, *door.turn_away()])
+
     def _late_ones(self, transfer: Transfer) -> bool:
         """Whether a connection made meanwhile has joined, or is still to say its first byte."""
         assert self._door is not None
-        if transfer.ended_by is not None or not self._accepts():
+        if transfer.ended_by is not None or self._missing_ns is not None or not self._accepts():
             return False
         for arrival in self._door.come_in(accept=True):
             self._arrived(arrival)

@@ -151,6 +151,56 @@ def test_several_streams(listener: str) -> None:
     assert first["bytes"] == second["bytes"] == 30_000_000
 
 
+SIZE = ("--size", "3MB")
+
+
+@pytest.mark.parametrize(
+    ("listener", "client", "told", "codes"),
+    [
+        (["recv", "--streams", "3"], ["send", HERE, *SIZE], "only 1 of 3 streams came: start the other", (0, 1)),
+        (["recv", "--streams", "2"], ["send", HERE, *SIZE, "--streams", "3"], "--streams 3, or the other one", (1, 1)),
+        (["recv", "-o", "OUT"], ["send", HERE, *SIZE, "--streams", "2"], "one file holds one stream", (1, 1)),
+        (["send", "-l", *SIZE, "--streams", "3"], ["recv", HERE, "--streams", "2"], "only 2 of 3 streams came", (1, 1)),
+        (["send", "-l", *SIZE], ["recv", HERE, "--streams", "2"], "1 more connection of the same peer got", (1, 1)),
+    ],
+)
+def test_another_number_of_streams_at_each_end_is_noticed(
+    listener: list[str], client: list[str], told: str, codes: tuple[int, int], tmp_path: Path
+) -> None:
+    """Codes: (client, listener). A sender whose every byte was taken cannot know that more streams were wanted."""
+    listener = [word.replace("OUT", str(tmp_path / "out")) for word in listener]
+    results = Pairing([NCPS, *listener, "--wait", "30s" if "-o" in listener else "1s"], [NCPS, *client]).end()
+    assert tuple(code for code, _, _ in results) == codes, results
+    assert told in results[1][1] + results[1][2], results
+    if codes[0]:
+        assert "--streams" in results[0][1], results
+
+
+def test_a_listener_that_keeps_on_goes_on_after_too_few_streams() -> None:
+    port = str(free_port())
+    listener = start("send", "-l", "-p", port, "--streams", "2", "--keep", "--wait", "500ms", *SIZE, "-q")
+    await_listener(int(port), listener)
+    code, out, _ = run("recv", HERE, "-p", port, "--format", "json")
+    assert (code, json.loads(out)["bytes"]) == (1, 0)
+    code, out, _ = run("recv", HERE, "-p", port, "--streams", "2", "--format", "json")
+    assert (code, json.loads(out)["bytes"]) == (0, 3_000_000)
+    listener.send_signal(signal.SIGINT)
+    code, _, err = finish(listener)
+    assert code == 0
+    assert "only 1 of 2 streams came: start the other end with --streams 2, or this one with --streams 1" in err
+
+
+def test_a_peer_that_takes_one_connection_is_not_said_to_be_absent() -> None:
+    port = str(free_port())
+    with socket.create_server((HERE, int(port))) as door:
+        client = start("send", HERE, "-p", port, "--streams", "2", "--wait", "1s", "--bind", HERE, "-t", "1m")
+        peer, _ = door.accept()
+    with peer:  # whoever came meanwhile was reset with the door
+        code, out, err = finish(client)
+    assert code == 1
+    assert "--streams" in out + err
+
+
 def test_both_ways_at_once() -> None:
     client, listener = both(["recv", "--bidirectional"], ["send", HERE, "--bidirectional", "-t", "300ms"])
     assert client["sent"]["bytes"] == listener["received"]["bytes"] > 0

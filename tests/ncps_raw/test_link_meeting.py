@@ -94,6 +94,19 @@ def test_one_that_is_to_send_and_does_not_is_waited_for_as_long_as_idle_allows()
     door.close()
 
 
+def test_whoever_is_turned_away_knows_it() -> None:
+    """An orderly end would look like an empty transfer."""
+    port = free_port()
+    door = door_on(port)
+    with socket.create_connection((HERE, port)) as inside, socket.create_connection((HERE, port)) as outside:
+        until(lambda: door.come_in(accept=True) or len(door.watched()) > 1, "somebody in the door")
+        assert len(door.turn_away()) == 2
+        for client in (inside, outside):
+            with pytest.raises(ConnectionResetError):
+                client.recv(1)
+    door.close()
+
+
 def test_a_port_in_use_is_told() -> None:
     port = free_port()
     door = door_on(port)
