@@ -180,6 +180,7 @@ def _connect(run: _Run) -> int:
     stopped = run.interrupts.stopped
     if plan.both:
         run.guest = Guest(plan, target, stopped)
+        run.plan = plan = run.guest.plan
     try:
         if plan.explain:
             run.measure()
@@ -203,7 +204,8 @@ def _connect(run: _Run) -> int:
         peer = meeting.name_of((target.address[0], plan.port))
         run.show.remark(f"connected to {peer} after {(time.monotonic_ns() - begin_ns) / 1e9:.3f} s")
         watch = Watch(plan, run.show, run.interrupts, run.make, run.finish)
-        watch.begin(plan, peer, [Arrival(sock, peer, begin_ns) for sock in socks], plan.expected)
+        expected = None if plan.both and plan.duration_ns is not None else plan.expected
+        watch.begin(plan, peer, [Arrival(sock, peer, begin_ns) for sock in socks], expected)
         return watch.run()
     finally:
         if run.guest is not None:

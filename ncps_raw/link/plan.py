@@ -56,7 +56,7 @@ class LinkPlan:
     sndbuf: int | None = None
     rcvbuf: int | None = None
     keep: bool = False
-    both: bool = False
+    both: bool = False  # the two ends talk: each knows when the other has enough
     explain: bool = False
     copy: bool = False
     interval_ns: int = SECOND
@@ -92,8 +92,6 @@ class LinkPlan:
             raise UsageError("--keep is for the end that listens")
         if self.keep and (self.sink is not None or (self.transmits and self.source == STREAM)):
             raise UsageError("--keep: several clients cannot share one output, nor standard input")
-        if self.both and self.host is None:
-            raise UsageError("--both is for the end that connects; a listener of this program knows it when asked")
         if self.fsync and (self.sink is None or self.sink == STREAM):
             raise UsageError("--fsync needs a file: name it with --output")
         if not self.transmits and (self.source != ZEROS or self.limit):
@@ -210,6 +208,8 @@ def build(command: str, values: Mapping[str, Any]) -> LinkPlan:
         units.host(given["host"], "HOST")
     if sends and not listen and given["host"] is None:
         raise UsageError("HOST is missing: ncps send HOST [options], or ncps send --listen")
+    if given.get("both") and given["host"] is None:
+        raise UsageError("--both is for the end that connects; a listener of this program knows it when asked")
     return LinkPlan(**given)
 
 

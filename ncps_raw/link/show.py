@@ -79,8 +79,8 @@ class Show:
         fraction = None
         if whole:
             fraction = count / whole
-        elif self._plan.lasts_ns is not None:
-            fraction = elapsed_ns / self._plan.lasts_ns
+        elif transfer.plan.lasts_ns is not None:
+            fraction = elapsed_ns / transfer.plan.lasts_ns
         # One column less: a line that fills the last one makes some terminals begin another.
         width = shutil.get_terminal_size().columns - 1
         line = progress.line(width, count, elapsed_ns / 1e9, count * 1e9 / elapsed_ns, fraction, self._beat)

@@ -68,15 +68,36 @@ class _Line:
 
 
 def adapted(plan: LinkPlan, wish: Wish) -> LinkPlan:
-    """The listener's plan for one client: what the client wishes, where the listener was not told itself."""
-    return replace(
+    """The listener's plan for one client: what the client wishes, where the listener was not told itself.
+
+    A listener that sends sends no longer than the client takes, so that both ends come to a normal end.
+    """
+    whole = replace(
         plan,
         bidirectional=plan.bidirectional or wish.bidirectional,
         streams=wish.streams,
-        size=plan.size if plan.size is not None or wish.sends else wish.size,
-        duration_ns=plan.duration_ns if plan.duration_ns is not None or wish.sends else wish.duration_ns,
         warmup_ns=plan.warmup_ns or wish.warmup_ns,
+        both=True,
     )
+    return whole if wish.sends else no_longer(whole, wish.size, wish.duration_ns)
+
+
+def promised(plan: LinkPlan, wish: Wish) -> int | None:
+    """Bytes that a client will send to a listener; None if not bytes but time ends it."""
+    if not plan.receives or (wish.sends and (wish.duration_ns, plan.duration_ns) != (None, None)):
+        return None
+    return _least(wish.size, plan.expected)
+
+
+def no_longer(plan: LinkPlan, size: int | None, duration_ns: int | None) -> LinkPlan:
+    """A sender's plan, ended where the receiver's ends."""
+    if plan.bidirectional and plan.size is not None:  # each end's size is what it sends itself
+        size = None
+    return replace(plan, size=_least(plan.size, size), duration_ns=_least(plan.duration_ns, duration_ns))
+
+
+def _least(a: int | None, b: int | None) -> int | None:
+    return min((value for value in (a, b) if value is not None), default=None)
 
 
 class Host(threading.Thread):
@@ -131,7 +152,7 @@ class Host(threading.Thread):
             self._refuse(f"the listener {verb} too: start the other command at one end")
             return
         plan = adapted(self._plan, wish)
-        self._line.say(ok=True)
+        self._line.say(ok=True, takes_bytes=plan.expected, takes_ns=plan.duration_ns if wish.sends else None)
         while (order := self._line.hear(None)) is not None:
             if order.get("do") == "edge":
                 speed = measure.edge_alone(plan)
@@ -142,7 +163,7 @@ class Host(threading.Thread):
                 self._line.say(bytes_per_s=speed.bytes_per_s, why=speed.why, cpu=speed.cpu)
             elif order.get("do") == "go":
                 arrivals = [self._arrivals.get(timeout=ANSWER_S) for _ in range(plan.streams)]
-                transfer = self._start_transfer(plan, arrivals, wish.size if plan.receives else None)
+                transfer = self._start_transfer(plan, arrivals, promised(plan, wish))
                 self._began = True
                 transfer.peer_lives = self._line.lives
                 transfer.done.wait()
@@ -167,7 +188,7 @@ class Guest:
         sock = meeting.connect(plan, target, stopped)
         if sock is None:
             raise NobodyThere("interrupted before the other end was there")
-        self._plan = plan
+        self.plan = plan
         self._target = target
         self._stopped = stopped
         self.token = os.urandom(TOKEN)
@@ -185,11 +206,14 @@ class Guest:
                 duration_ns=plan.duration_ns,
                 warmup_ns=plan.warmup_ns,
             )
-            self._hear(ANSWER_S)
+            told = self._hear(ANSWER_S)
+            takes = [_whole(told, name) for name in ("takes_bytes", "takes_ns")]
+        if plan.sends:
+            self.plan = no_longer(plan, *takes)
 
     def connect(self, kind: bytes) -> socket.socket | None:
         """A connection for data, marked; None if interrupted."""
-        sock = meeting.connect(self._plan, self._target, self._stopped)
+        sock = meeting.connect(self.plan, self._target, self._stopped)
         if sock is not None:
             sock.sendall(preamble.mark(kind, self.token))
         return sock
@@ -208,12 +232,12 @@ class Guest:
             sock = self.connect(NETWORK)
             if sock is None:
                 return Speed(None, "interrupted")
-            here = measure.network_alone(sock, self._plan, sends=self._plan.sends)
+            here = measure.network_alone(sock, self.plan, sends=self.plan.sends)
             told = self._hear(ANSWER_S)
         cpu = told.get("cpu")
         share = max(here.cpu or 0.0, float(cpu) if isinstance(cpu, int | float) else 0.0)
         there = _rate(told)
-        rate = there if self._plan.sends and there is not None else here.bytes_per_s
+        rate = there if self.plan.sends and there is not None else here.bytes_per_s
         return Speed(rate, here.why if rate is None else "", share)
 
     def go(self) -> None:
@@ -259,6 +283,13 @@ class Guest:
 
 def _reason(error: OSError | ValueError) -> str:
     return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+
+
+def _whole(told: dict[str, Any], name: str) -> int | None:
+    value = told.get(name)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise ValueError(f"{name} is no number")
+    return value
 
 
 def _rate(told: dict[str, Any]) -> float | None:

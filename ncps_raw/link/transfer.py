@@ -164,7 +164,8 @@ class Transfer:
             return
         if plan.warmup_ns and self._base is None and now_ns >= begin + plan.warmup_ns and not self.finished:
             self._base = self.snapshot()
-        if plan.lasts_ns is not None and now_ns >= begin + plan.lasts_ns:
+        lasts = self._lasts_ns
+        if lasts is not None and now_ns >= begin + lasts:
             self.enough()
         follows = not plan.sends and plan.size is None and plan.endless_source
         if follows and self.senders and all(pump.finished for pump in self.receivers):
@@ -183,14 +184,20 @@ class Transfer:
             if now_ns > self._enough_ns + _GRACE_NS and not sender.finished and sender.clock_end == HANDED:
                 wake(sender, leave=now_ns > self._enough_ns + _DRAIN_NS)
 
+    @property
+    def _lasts_ns(self) -> int | None:
+        """When this end stops. A receiver whose sender was told lets that one end it, and takes what is on its way."""
+        lasts = self.plan.lasts_ns
+        return lasts if lasts is None or self.senders or not self.plan.both else lasts + _DRAIN_NS
+
     def due_in(self, now_ns: int) -> int | None:
         """Nanoseconds until ``tend`` has something to do; None: nothing is known to come."""
         begin = self.begin_ns()
         if begin is None:
             return None
         marks = [begin + self.plan.warmup_ns] if self.plan.warmup_ns and self._base is None else []
-        if self.plan.lasts_ns is not None:
-            marks.append(begin + self.plan.lasts_ns)
+        if self._lasts_ns is not None:
+            marks.append(begin + self._lasts_ns)
         return min((max(mark - now_ns, 0) for mark in marks if mark >= now_ns), default=None)
 
     def progress(self) -> int:

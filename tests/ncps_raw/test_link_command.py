@@ -313,6 +313,38 @@ def test_with_both_a_killed_sender_is_known(length: tuple[str, str]) -> None:
     assert "the peer ended early" in out or "the peer left before it said that it had finished" in out
 
 
+@pytest.mark.parametrize("end", [("-t", "300ms"), ("--size", "5MB")])
+@pytest.mark.parametrize(
+    ("listener", "client"),
+    [
+        (["recv", "END"], ["send", HERE, "--both"]),
+        (["recv", "END"], ["send", HERE, "--both", "--size", "100G"]),
+        (["recv", "END"], ["send", HERE, "--both", "-t", "1m", "--streams", "2"]),
+        (["send", "-l"], ["recv", HERE, "--both", "END"]),
+        (["send", "-l", "-t", "1m"], ["recv", HERE, "--both", "END"]),
+    ],
+)
+def test_with_both_a_receiver_that_has_enough_is_a_normal_end_at_both(
+    listener: list[str], client: list[str], end: tuple[str, str]
+) -> None:
+    def told(words: list[str]) -> list[str]:
+        return [part for word in words for part in (end if word == "END" else (word,))]
+
+    one, other = both(told(listener), told(client))
+    assert one["problems"] == other["problems"] == []
+    assert one["bytes"] == other["bytes"] > 0
+    if end[0] == "--size":
+        assert one["bytes"] == 5_000_000
+
+
+@pytest.mark.parametrize("end", [("-t", "100ms"), ("--size", "1MB")])
+def test_without_both_a_sender_is_told_that_it_may_be_meant(end: tuple[str, str]) -> None:
+    (code, out, _), (there, _, _) = Pairing([NCPS, "recv", *end], [NCPS, "send", HERE, "-t", "1m"]).end()
+    assert (code, there) == (1, 0)
+    assert len(problems(out)) == 1
+    assert "closed before it took all, which may be meant: its own --size or --duration" in problems(out)[0]
+
+
 def problems(out: str) -> list[str]:
     return [line for line in out.splitlines() if line.startswith("Problem: ")]
 

@@ -41,7 +41,7 @@ def wish(**change: object) -> bytes:
 
 def test_an_order_is_answered() -> None:
     said = answers(LinkPlan(sends=False), wish(), preamble.line({"do": "edge"}))
-    assert said[0] == {"ok": True}
+    assert said[0] == {"ok": True, "takes_bytes": None, "takes_ns": None}
     assert said[1]["unlimited"] is True
 
 
@@ -69,6 +69,43 @@ def test_a_listener_s_own_words_come_before_the_client_s_wish() -> None:
         7,
     )
     assert talk.adapted(LinkPlan(sends=True, size=5, duration_ns=9_000_000, warmup_ns=1), asked).size == 5
+
+
+@pytest.mark.parametrize(
+    ("own", "takes", "size", "duration"),
+    [
+        ((None, None), (None, None), None, None),
+        ((None, None), (9, 8_000_000), 9, 8_000_000),
+        ((5, 7_000_000), (9, 8_000_000), 5, 7_000_000),
+        ((10, 9_000_000), (9, 8_000_000), 9, 8_000_000),
+    ],
+)
+def test_a_sender_ends_where_its_receiver_does(
+    own: tuple[int | None, int | None], takes: tuple[int | None, int | None], size: int | None, duration: int | None
+) -> None:
+    plan = LinkPlan(sends=True, host="h", size=own[0], duration_ns=own[1])
+    found = talk.no_longer(plan, *takes)
+    assert (found.size, found.duration_ns) == (size, duration)
+    asked = Wish(False, False, 1, *takes, 0)
+    listening = talk.adapted(LinkPlan(sends=True, size=own[0], duration_ns=own[1]), asked)
+    assert (listening.size, listening.duration_ns, listening.both) == (size, duration, True)
+
+
+@pytest.mark.parametrize(
+    ("plan", "size", "duration", "expected"),
+    [
+        (LinkPlan(sends=False), 9, None, 9),
+        (LinkPlan(sends=False, size=5), 9, None, 5),
+        (LinkPlan(sends=False, size=5), None, None, 5),
+        (LinkPlan(sends=False), 9, 1_000_000, None),
+        (LinkPlan(sends=False, duration_ns=1_000_000), 9, None, None),
+        (LinkPlan(sends=True), 9, None, None),
+    ],
+)
+def test_bytes_are_promised_where_time_does_not_end_it(
+    plan: LinkPlan, size: int | None, duration: int | None, expected: int | None
+) -> None:
+    assert talk.promised(plan, Wish(not plan.sends, False, 1, size, duration, 0)) == expected
 
 
 @pytest.mark.parametrize(
