@@ -97,7 +97,7 @@ class _Run:
                 problems, code = problems or (far_note,), max(code, 1)
             else:
                 # A cause seen at one end looks like a cut at the other: only the cause is told.
-                if theirs and (transfer.cut_off or not problems):
+                if theirs and (transfer.blames_peer or not problems):
                     problems = tuple(f"at the other end: {text}" for text in theirs)
                 code = max(code, 1) if theirs else code
         report = Report(
@@ -205,7 +205,9 @@ def _connect(run: _Run) -> int:
         run.show.remark(f"connected to {peer} after {(time.monotonic_ns() - begin_ns) / 1e9:.3f} s")
         watch = Watch(plan, run.show, run.interrupts, run.make, run.finish)
         expected = None if plan.both and plan.duration_ns is not None else plan.expected
-        watch.begin(plan, peer, [Arrival(sock, peer, begin_ns) for sock in socks], expected)
+        transfer = watch.begin(plan, peer, [Arrival(sock, peer, begin_ns) for sock in socks], expected)
+        if run.guest is not None:
+            transfer.on_leave = run.guest.leaving
         return watch.run()
     finally:
         if run.guest is not None:

@@ -25,10 +25,11 @@ from ncps_raw.link.meeting import Arrival, NobodyThere
 from ncps_raw.link.plan import LinkPlan
 from ncps_raw.link.preamble import CONTROL, NETWORK, TOKEN, Wish
 from ncps_raw.link.sources import source_size
-from ncps_raw.link.transfer import Transfer
+from ncps_raw.link.transfer import DONE, GONE, PeerWord, Transfer
 
 ANSWER_S: Final = 10.0
 _DONE_S: Final = 30.0
+_LONGEST_WORD: Final = 20
 
 Both = tuple[Figures | None, Figures | None]
 
@@ -38,7 +39,7 @@ class _Line:
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
-        self._file = sock.makefile("rb")
+        self._rest = b""
 
     def say(self, **message: Any) -> None:
         self.sock.sendall(preamble.line(message))
@@ -46,21 +47,18 @@ class _Line:
     def hear(self, timeout: float | None) -> dict[str, Any] | None:
         """The next message; None at the end. Raises OSError, or ValueError for what is none."""
         self.sock.settimeout(timeout)
-        data = self._file.readline(preamble.LONGEST_LINE)
-        return preamble.read_line(data) if data else None
-
-    def lives(self) -> bool:
-        """Whether the other end still holds it, as far as can be told without waiting."""
-        try:
-            return self.sock.recv(1, socket.MSG_PEEK | getattr(socket, "MSG_DONTWAIT", 0)) != b""
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
+        while b"\n" not in self._rest:
+            if len(self._rest) > preamble.LONGEST_LINE:
+                raise ValueError("a line without an end")
+            part = self.sock.recv(preamble.LONGEST_LINE)
+            if not part:
+                return None
+            self._rest += part
+        data, _, self._rest = self._rest.partition(b"\n")
+        return preamble.read_line(data)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
-            self._file.close()
             self.sock.close()
 
 
@@ -107,7 +105,7 @@ class Host(threading.Thread):
         self,
         arrival: Arrival,
         plan: LinkPlan,
-        start: Callable[[LinkPlan, Sequence[Arrival], int | None], Transfer],
+        start: Callable[[LinkPlan, Sequence[Arrival], int | None, PeerWord], Transfer],
         on_end: Callable[[], None],
     ) -> None:
         super().__init__(daemon=True)
@@ -120,6 +118,7 @@ class Host(threading.Thread):
         self._began = False
         self._arrivals: queue.Queue[Arrival] = queue.Queue()
         self.ended = False
+        self.told = threading.Event()  # what became of the transfer
 
     def deliver(self, arrival: Arrival) -> None:
         """A connection with this client's token."""
@@ -134,7 +133,26 @@ class Host(threading.Thread):
         finally:
             self._line.close()
             self.ended = True
+            self.told.set()
             self._on_end()
+
+    @property
+    def telling(self) -> bool:
+        """Whether the client is still to be told what became of its transfer."""
+        return self._began and not self.told.is_set()
+
+    def _word(self, timeout: float) -> str | None:
+        """See PeerWord. This thread waits for the transfer meanwhile, so that only one reads."""
+        try:
+            told = self._line.hear(timeout)
+        except (TimeoutError, BlockingIOError):
+            return None
+        except (OSError, ValueError):
+            return GONE
+        if told is None:
+            return GONE
+        why = told.get("leaving")
+        return why if isinstance(why, str) and why.isalnum() and len(why) < _LONGEST_WORD else DONE
 
     def _refuse(self, why: str) -> None:
         if not self._began:
@@ -163,9 +181,8 @@ class Host(threading.Thread):
                 self._line.say(bytes_per_s=speed.bytes_per_s, why=speed.why, cpu=speed.cpu)
             elif order.get("do") == "go":
                 arrivals = [self._arrivals.get(timeout=ANSWER_S) for _ in range(plan.streams)]
-                transfer = self._start_transfer(plan, arrivals, promised(plan, wish))
+                transfer = self._start_transfer(plan, arrivals, promised(plan, wish), self._word)
                 self._began = True
-                transfer.peer_lives = self._line.lives
                 transfer.done.wait()
                 sent, received = transfer.result
                 problems, _ = transfer.verdict
@@ -173,7 +190,9 @@ class Host(threading.Thread):
                     sent=None if sent is None else books.to_wire(sent),
                     received=None if received is None else books.to_wire(received),
                     problems=list(problems),
+                    ended_by=transfer.ended_by,
                 )
+                self.told.set()
             else:
                 raise ValueError("an order that is not known")
 
@@ -248,14 +267,23 @@ class Guest:
     def result(self) -> tuple[Both, tuple[str, ...]]:
         """What the far end counted, and its problems."""
         try:
+            self._line.say(done=True)
             told = self._hear(_DONE_S)
             figures = [told.get(name) for name in ("sent", "received")]
             sent, received = (books.from_wire(found) if isinstance(found, dict) else None for found in figures)
         except (OSError, ValueError) as error:  # it has talked before, so it is not that it cannot
             self._line.close()
             raise NobodyThere(f"the other end left before it told its figures ({_reason(error)})") from None
-        problems = told.get("problems", [])
-        return (sent, received), tuple(str(problem) for problem in problems if isinstance(problem, str))
+        problems = tuple(str(problem) for problem in told.get("problems", []) if isinstance(problem, str))
+        why = told.get("ended_by")
+        if not problems and isinstance(why, str):
+            problems = (f"interrupted by {why}",)
+        return (sent, received), problems
+
+    def leaving(self, why: str) -> None:
+        """Say that the transfer is cut short here, before its connections end: else this looks like being killed."""
+        with contextlib.suppress(OSError):
+            self._line.say(leaving=why)
 
     def close(self) -> None:
         """End the conversation."""

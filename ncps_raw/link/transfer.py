@@ -30,6 +30,13 @@ _DRAIN_NS: Final = 2_000_000_000
 """So long what is in the send buffer has to be acknowledged after the time is up."""
 IDLE: Final = "idle"
 
+PeerWord = Callable[[float], str | None]
+"""What a peer that talks has said of its end, waiting so many seconds for it: DONE, GONE if it left without a word, why
+it left early (a signal's name, IDLE), or None if it is there and says nothing."""
+DONE: Final = "done"
+GONE: Final = ""
+_WORD_S: Final = 2.0
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -74,7 +81,9 @@ class Transfer:
         self.surplus = 0  # connections of the same peer that nobody has taken
         self.ended_by: str | None = None  # why it was cut short: a signal, idle
         self._first = self._last = Snapshot(time.monotonic_ns(), 0, 0, 0, None, None)
-        self.peer_lives: Callable[[], bool] | None = None  # where the peer talks, and would be heard to leave
+        self.peer_word: PeerWord | None = None
+        self.on_leave: Callable[[str], None] | None = None  # tells a peer that talks, before the connections end
+        self.blames_peer = False  # whether what went wrong is only seen here, and may have its cause there
         self.done = threading.Event()
         self.result: tuple[Figures | None, Figures | None] = (None, None)
         self.verdict: tuple[tuple[str, ...], int] = ((), 0)
@@ -153,6 +162,8 @@ class Transfer:
         self._left_ns = time.monotonic_ns()
         self.ended_by = self.ended_by or why
         self.result = self.figures()
+        if self.on_leave is not None and why is not None:
+            self.on_leave(why)
         for pump in self.pumps:
             wake(pump, leave=True)
 
@@ -338,49 +349,52 @@ class Transfer:
 
     # ---- what went wrong ----------------------------------------------------------------------------------------
 
-    @property
-    def cut_off(self) -> bool:
-        """Whether a connection broke, and nothing at this end is known to be the cause."""
-        failures = [pump.failure for pump in self.pumps if pump.failure is not None]
-        return bool(failures) and not any(isinstance(failure, NcpsError) for failure in failures)
-
     def problems(self) -> tuple[tuple[str, ...], int]:
         """Sentences, and the exit code they make: 0 if there are none."""
-        found: list[str] = []
-        code = 0
-        for pump in self.pumps:
-            if pump.failure is None:
-                continue
-            if isinstance(pump.failure, NcpsError):
-                code = max(code, pump.failure.exit_code)
-                found.append(str(pump.failure))
-            else:
-                reason = pump.failure.strerror or str(pump.failure)
-                found.append(
-                    f"{_ended_early(pump)}: {reason} ({_what_it_may_be(pump)})"
-                    + self._on_some(lambda one: one.failure is not None)
-                )
+        failures = [pump.failure for pump in self.pumps if isinstance(pump.failure, NcpsError)]
+        found = [str(failure) for failure in failures]
         if self.connections < self.streams and not self.plan.keep and self.ended_by in (None, IDLE):
             found.append(too_few_streams(self.connections, self.streams))
         if self.surplus:
             found.append(self._too_many_streams())
-        expected = self._most[1]
-        got = sum(receiver.moved for receiver in self.receivers)
-        if expected is not None and got < expected and self.ended_by is None and not found:
-            found.append(f"received {got} of {expected} bytes: the peer ended early")
-        if not found and self.ended_by is None and self.peer_lives is not None and not self.peer_lives():
-            found.append("the peer left before it said that it had finished: it was killed or interrupted")
         if self.ended_by == IDLE:
             found.append("nothing moved for as long as --idle allows")
+        if self.ended_by is None and not found:
+            found = self._seen_of_the_peer()
+            self.blames_peer = bool(found)
+        code = max((failure.exit_code for failure in failures), default=1)
+        return tuple(dict.fromkeys(found)), code if found else 0
+
+    def _seen_of_the_peer(self) -> list[str]:
+        """What looks like the peer's doing, and what the peer itself says of it."""
+        found = [
+            f"{_ended_early(pump)}: {pump.failure.strerror or pump.failure} ({_what_it_may_be(pump)})"
+            + self._on_some(lambda one: one.failure is not None)
+            for pump in self.pumps
+            if isinstance(pump.failure, OSError)
+        ]
+        expected, got = self._most[1], sum(receiver.moved for receiver in self.receivers)
+        short = expected is not None and got < expected and not found
         sent = self.result[0]
-        if sent is not None and self.ended_by is None and not found and sent.clock_end == HANDED:
-            missing = (sent.handed_bytes or 0) - (sent.bytes or 0)
-            if self._base is None and missing > 0:
-                found.append(
-                    f"{missing} bytes handed over were not acknowledged when the time was up"
-                    + self._on_some(lambda one: isinstance(one, Sender) and one.clock_end == HANDED)
-                )
-        return tuple(dict.fromkeys(found)), max(code, 1) if found else 0
+        missing = 0 if sent is None or sent.clock_end != HANDED else (sent.handed_bytes or 0) - (sent.bytes or 0)
+        if self._base is None and missing > 0 and not found:
+            found.append(
+                f"{missing} bytes handed over were not acknowledged when the time was up"
+                + self._on_some(lambda one: isinstance(one, Sender) and one.clock_end == HANDED)
+            )
+        word: str | None = None
+        if self.peer_word is not None:
+            word = self.peer_word(_WORD_S if found or self.receivers else 0)
+        if word == IDLE:
+            return ["the other end gave up: nothing moved for as long as its --idle allows"]
+        if word not in (None, DONE, GONE):
+            return [f"the other end was interrupted ({word})"]
+        if short:
+            why = "the other end had no more" if word == DONE else "the peer ended early"
+            found.append(f"received {got} of {expected} bytes: {why}")
+        if word == GONE and not found:
+            found.append("the peer left before it said that it had finished: it was killed")
+        return found
 
     def _on_some(self, bad: Callable[[Pump], bool]) -> str:
         """Where only some of several streams went wrong: how many, and what it may be."""

@@ -21,11 +21,12 @@ from ncps_raw.link.preamble import CONTROL
 from ncps_raw.link.show import Show
 from ncps_raw.link.sources import source_size
 from ncps_raw.link.talk import Host
-from ncps_raw.link.transfer import IDLE, Transfer, too_few_streams
+from ncps_raw.link.transfer import IDLE, PeerWord, Transfer, too_few_streams
 
 _LOOK_NS: Final = 100_000_000
 _LATE_NS: Final = 1_000_000_000
 """So long a connection that has said nothing yet is waited for when all others have ended."""
+_TELL_S: Final = 1.0
 MISSING_NS: Final = 3_000_000_000
 """So long streams that were promised and did not come are waited for, unless --wait says how long."""
 
@@ -85,9 +86,17 @@ class Watch:
         self.served = 0
         self._code = 0
 
-    def begin(self, plan: LinkPlan, peer: str, arrivals: Sequence[Arrival], most_in: int | None) -> Transfer:
-        """A transfer over these connections; it is watched from now on."""
+    def begin(
+        self,
+        plan: LinkPlan,
+        peer: str,
+        arrivals: Sequence[Arrival],
+        most_in: int | None,
+        peer_word: PeerWord | None = None,
+    ) -> Transfer:
+        """A transfer over these connections; it is watched from now on. ``peer_word``: of a peer that talks."""
         transfer = self._make(plan, peer, self.bell.ring, most_in)
+        transfer.peer_word = peer_word
         self._cpu[transfer] = time.process_time()
         for arrival in arrivals:
             transfer.add(arrival.sock, arrival.first)
@@ -190,8 +199,10 @@ class Watch:
             if not plan.keep:
                 self._main = transfer
 
-    def _begin_for(self, plan: LinkPlan, arrivals: Sequence[Arrival], most_in: int | None) -> Transfer:
-        return self.begin(plan, arrivals[0].peer, arrivals, most_in)
+    def _begin_for(
+        self, plan: LinkPlan, arrivals: Sequence[Arrival], most_in: int | None, peer_word: PeerWord
+    ) -> Transfer:
+        return self.begin(plan, arrivals[0].peer, arrivals, most_in, peer_word)
 
     def _check_wait(self, now: int) -> None:
         wait = self._plan.wait_ns
@@ -296,6 +307,9 @@ class Watch:
             transfer.leave(why)
         for transfer in list(self._active):
             self._end(transfer)
+        for host in self._hosts.values():
+            if host.telling:
+                host.told.wait(_TELL_S)
 
     def _goes_on(self, now: int) -> bool:
         for host in self._hosts.values():

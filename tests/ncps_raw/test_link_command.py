@@ -310,7 +310,35 @@ def test_with_both_a_killed_sender_is_known(length: tuple[str, str]) -> None:
     pairing.client.kill()
     _, (code, out, _) = pairing.end()
     assert code == 1
-    assert "the peer ended early" in out or "the peer left before it said that it had finished" in out
+    assert "the peer ended early" in out or "the peer left before it said that it had finished: it was killed" in out
+
+
+@pytest.mark.parametrize(
+    ("number", "length", "ways"), [(signal.SIGINT, ("--size", "100G"), ()), (signal.SIGTERM, (), ("--bidirectional",))]
+)
+@pytest.mark.parametrize("victim", ["client", "listener"])
+@pytest.mark.parametrize("client_sends", [True, False])
+def test_with_both_an_interrupted_end_is_not_called_killed_by_the_other(
+    number: signal.Signals, victim: str, length: tuple[str, ...], ways: tuple[str, ...], client_sends: bool
+) -> None:
+    client = [NCPS, *(["send"] if client_sends else ["recv"]), HERE, "--both", "-i", "10ms", *ways]
+    listener = [NCPS, *(["recv"] if client_sends else ["send", "-l"]), "-i", "10ms"]
+    pairing = Pairing(
+        listener + ([] if client_sends else [*length, *ways]), client + ([*length] if client_sends else [])
+    )
+    for process in (pairing.client, pairing.listener):
+        assert process.stdout is not None
+        assert "MB/s" in process.stdout.readline()
+    hit = pairing.client if victim == "client" else pairing.listener
+    hit.send_signal(number)
+    at_client, at_listener = pairing.end()
+    (code, out, _), (other_code, other_out, _) = (
+        (at_client, at_listener) if victim == "client" else (at_listener, at_client)
+    )
+    assert (code, problems(out)) == (0, [])
+    assert f"interrupted by {number.name}" in out
+    said = "the other end was interrupted ({})" if victim == "client" else "at the other end: interrupted by {}"
+    assert (other_code, problems(other_out)) == (1, [f"Problem: {said.format(number.name)}"])
 
 
 @pytest.mark.parametrize("end", [("-t", "300ms"), ("--size", "5MB")])

@@ -13,10 +13,10 @@ from ncps_raw.link.meeting import Arrival, NobodyThere
 from ncps_raw.link.plan import LinkPlan
 from ncps_raw.link.preamble import Wish
 from ncps_raw.link.talk import Guest, Host
-from ncps_raw.link.transfer import Transfer
+from ncps_raw.link.transfer import PeerWord, Transfer
 
 
-def never(plan: LinkPlan, arrivals: Sequence[Arrival], most_in: int | None) -> Transfer:
+def never(plan: LinkPlan, arrivals: Sequence[Arrival], most_in: int | None, word: PeerWord) -> Transfer:
     raise AssertionError("no transfer was asked for")
 
 
