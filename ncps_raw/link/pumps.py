@@ -98,6 +98,7 @@ class Sender(Pump):
     ) -> None:
         super().__init__(sock, most, on_end)
         self.source = source
+        self.source_ended = False
         self.clock_end = HANDED
         self._before = _sent_before(sock)
         self._limit = limit
@@ -118,6 +119,7 @@ class Sender(Pump):
             if done == NOTHING_NOW:
                 continue
             if not done:
+                self.source_ended = True
                 break
             self.moved += done
             left -= done

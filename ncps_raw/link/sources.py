@@ -40,6 +40,10 @@ class Source(Protocol):
     """``put`` hands over up to ``most`` bytes; 0 = there is no more, NOTHING_NOW = ask again."""
 
     @property
+    def name(self) -> str:
+        """What it is, in words."""
+
+    @property
     def way(self) -> str:
         """What moves the bytes, in words."""
 
@@ -54,6 +58,7 @@ class Memory:
     """Prepared bytes, over and over: zeros, or random ones drawn once."""
 
     def __init__(self, kind: str, copy: bool) -> None:
+        self.name = kind
         data = bytes(ROOM) if kind == ZEROS else os.urandom(ROOM)
         self._view = memoryview(data)
         self._at = 0
@@ -88,7 +93,7 @@ class Descriptor:
 
     def __init__(self, file: int, name: str, copy: bool, own: bool) -> None:
         self._file = file
-        self._name = name
+        self.name = name
         self._own = own
         self._rest = memoryview(b"")
         mode = os.fstat(file).st_mode
@@ -102,7 +107,7 @@ class Descriptor:
     @property
     def way(self) -> str:
         """See Source."""
-        return f"{self._call or 'read and send'} from {self._name}"
+        return f"{self._call or 'read and send'} from {self.name}"
 
     def put(self, sock: Socket, most: int) -> int:
         """See Source."""
@@ -122,7 +127,7 @@ class Descriptor:
             try:
                 self._rest = memoryview(os.read(self._file, min(most, COPY_BLOCK)))
             except OSError as error:
-                raise FileFault(f"cannot read {self._name}: {error.strerror}") from None
+                raise FileFault(f"cannot read {self.name}: {error.strerror}") from None
             if not self._rest:
                 return 0
         done = sock.send(self._rest[:most])

@@ -212,9 +212,7 @@ class Guest:
         self._stopped = stopped
         self.token = os.urandom(TOKEN)
         self._line = _Line(sock)
-        size = plan.size
-        if size is None and plan.transmits:
-            size = source_size(plan)
+        size = _least(plan.size, source_size(plan) if plan.transmits else None)
         with self._explained():
             sock.sendall(preamble.mark(CONTROL, self.token))
             self._line.say(

@@ -353,6 +353,11 @@ class Transfer:
         """Sentences, and the exit code they make: 0 if there are none."""
         failures = [pump.failure for pump in self.pumps if isinstance(pump.failure, NcpsError)]
         found = [str(failure) for failure in failures]
+        found += [
+            f"{sender.source.name} had only {sender.moved} of the {sender.most} bytes that were to be sent"
+            for sender in self.senders
+            if sender.source_ended and not sender.complete and not sender.failure
+        ]
         if self.connections < self.streams and not self.plan.keep and self.ended_by in (None, IDLE):
             found.append(too_few_streams(self.connections, self.streams))
         if self.surplus:

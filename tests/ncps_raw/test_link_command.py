@@ -389,6 +389,41 @@ def test_with_both_a_full_disk_is_the_only_thing_blamed() -> None:
     assert (code, problems(out)) == (3, [f"Problem: {full}"])
 
 
+@pytest.mark.parametrize("what", ["file", "standard input"])
+@pytest.mark.parametrize("more", [(), ("--both",)])
+def test_a_source_that_has_less_than_was_asked_for_is_blamed_and_not_the_peer(
+    what: str, more: tuple[str, ...], tmp_path: Path
+) -> None:
+    path = tmp_path / "small"
+    path.write_bytes(bytes(70_001))
+    port = str(free_port())
+    receiver = start("recv", "-p", port, *(() if more else ("--size", "1MB")))
+    await_listener(int(port), receiver)
+    source = str(path) if what == "file" else "-"
+    with path.open("rb") as stdin:
+        code, out, _ = run("send", HERE, "-p", port, "--source", source, "--size", "1MB", *more, stdin=stdin.fileno())
+    named = source if what == "file" else "standard input"
+    assert (code, problems(out)) == (1, [f"Problem: {named} had only 70001 of the 1000000 bytes that were to be sent"])
+    there, out, _ = finish(receiver)
+    if more and what == "file":  # it was told what the file has
+        assert (there, problems(out)) == (0, [])
+    else:
+        why = "the other end had no more" if more else "the peer ended early"
+        assert (there, problems(out)) == (1, [f"Problem: received 70001 of 1000000 bytes: {why}"])
+
+
+def test_with_both_a_source_that_has_less_is_told_to_the_client(tmp_path: Path) -> None:
+    path = tmp_path / "small"
+    path.write_bytes(bytes(70_001))
+    pairing = Pairing(
+        [NCPS, "send", "-l", "--source", str(path), "--size", "1MB"], [NCPS, "recv", HERE, "--both", "--size", "1MB"]
+    )
+    (code, out, _), (there, far_out, _) = pairing.end()
+    short = f"{path} had only 70001 of the 1000000 bytes that were to be sent"
+    assert (code, problems(out)) == (1, [f"Problem: at the other end: {short}"])
+    assert (there, problems(far_out)) == (1, [f"Problem: {short}"])
+
+
 def test_with_both_a_killed_listener_is_not_said_to_be_silent() -> None:
     pairing = Pairing([NCPS, "recv", "-q"], [NCPS, "send", HERE, "--both", "-t", "1m", "-i", "10ms"])
     assert pairing.client.stdout is not None

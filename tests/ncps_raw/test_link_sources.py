@@ -69,6 +69,7 @@ def test_a_pipe_and_a_writer_that_is_slow(copy: bool) -> None:
         assert source.put(near, 100) == 0
         near.shutdown(socket.SHUT_WR)
         assert read_all(far) == b"hello"
+        assert source.name == "standard input"
     source.close()
 
 
