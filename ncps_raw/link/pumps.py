@@ -184,7 +184,8 @@ class Sender(Pump):
         if left is None:
             return None
         if not self.finished and info is not None:  # a call under way has moved more than is known here
-            return max(info.acked - 1 - self._before, 0)
+            fin = info.state in tcpinfo.FIN_ACKNOWLEDGED
+            return max(info.acked - 1 - fin - self._before, 0)
         return max(self.moved - left, 0)
 
 

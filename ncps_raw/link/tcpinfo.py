@@ -25,6 +25,8 @@ _FIELDS: Final = struct.Struct("=B67xI8xI16xI16xQ20xI16x3Q")
 busy_time 168, rwnd_limited 176, sndbuf_limited 184."""
 CLOSED: Final = 7
 PEER_ENDED: Final = 8
+FIN_ACKNOWLEDGED: Final = (5, 6)
+"""FIN_WAIT2 and TIME_WAIT: what is acknowledged includes our end."""
 
 
 @dataclass(frozen=True)

@@ -323,7 +323,7 @@ class Transfer:
             self.plan.block,
             sender.source.way,
             sender.clock_end,
-            sender.moved,
+            max(sender.moved, count or 0),  # a call under way: more than it has told yet
             handed_ns,
             round_trip,
             0,

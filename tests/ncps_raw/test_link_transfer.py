@@ -1,5 +1,6 @@
 """A transfer over several connections: shares, figures at any moment, what went wrong."""
 
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from link_pairs import pair, read_all
 from running import until
 
 from ncps_raw.link.plan import ZEROS, LinkPlan
+from ncps_raw.link.pumps import wake
 from ncps_raw.link.sinks import Discard
 from ncps_raw.link.sources import Memory
 from ncps_raw.link.transfer import Transfer
@@ -83,6 +85,79 @@ def test_left_in_the_middle_it_has_the_figures_so_far() -> None:
     assert transfer.result[1] is not None
     assert transfer.result[1].bytes == 5000
     assert (transfer.ended_by, transfer.verdict) == ("SIGINT", ((), 0))
+
+
+class InOneCall:
+    """A source whose only call hands over all its bytes, and comes back much later."""
+
+    name = way = "one call"
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.back = threading.Event()
+
+    def put(self, sock: Any, most: int) -> int:
+        sock.sendall(bytes(self.count))
+        assert self.back.wait(60)
+        return self.count
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+def test_never_more_is_acknowledged_than_was_handed_over(streams: int) -> None:
+    """Interrupted in the middle of a call: what the kernel took is known before the call says so."""
+    sources = [InOneCall(50_000) for _ in range(streams)]
+    left = list(sources)
+    transfer = Transfer(
+        LinkPlan(sends=True, host="h", streams=streams),
+        "peer",
+        lambda: None,
+        make_source=left.pop,
+        make_sink=lambda: Discard(copy=False),
+        streams=streams,
+    )
+    with ExitStack() as stack:
+        fars = []
+        for _ in range(streams):
+            near, far = stack.enter_context(pair())
+            fars.append(far)
+            transfer.add(near)
+        until(lambda: transfer.snapshot().sent == streams * 50_000, "the acknowledgement of all")
+        assert [sender.moved for sender in transfer.senders] == [0] * streams
+        transfer.leave("SIGINT")
+        for source in sources:
+            source.back.set()
+        transfer.close()
+    sent = transfer.result[0]
+    assert sent is not None
+    assert sent.bytes == sent.handed_bytes == streams * 50_000
+    assert sent.handed_ns is not None
+
+
+def test_an_end_that_is_acknowledged_is_no_byte() -> None:
+    """Woken in the middle of a call, the connection's end may be acknowledged before the call is back."""
+    source = InOneCall(50_000)
+    transfer = Transfer(
+        LinkPlan(sends=True, host="h"),
+        "peer",
+        lambda: None,
+        make_source=lambda: source,
+        make_sink=lambda: Discard(False),
+    )
+    with pair() as (near, far):
+        transfer.add(near)
+        until(lambda: transfer.snapshot().sent == 50_000, "the acknowledgement of all")
+        wake(transfer.senders[0], leave=False)
+        assert len(read_all(far)) == 50_000
+        until(lambda: near.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == 5, "the end's acknowledgement")
+        assert transfer.snapshot().sent == 50_000
+        source.back.set()
+        until(tended(transfer), "the end")
+        transfer.close()
+    assert transfer.result[0] is not None
+    assert transfer.result[0].bytes == transfer.result[0].handed_bytes == 50_000
 
 
 def test_a_reset_is_a_problem_and_counts_what_was_acknowledged() -> None:
