@@ -171,24 +171,41 @@ class Row:
         return None if count is None or length <= 0 else count * 1e9 / length
 
 
-ROW_HEADER: Final = "        time s      sent MB/s  received MB/s  Gbit/s  streams  retransmits  srtt us  cwnd segments"
+_WIDTHS: Final = {"time s": 14, "retransmits": 11}
 
 
-def row_text(row: Row) -> str:
-    """One line under ROW_HEADER; ``-``: not there or not known."""
+def _row_cells(row: Row) -> dict[str, str]:
+    """Column name -> what stands in it. Each direction has its own rate; one that is not there has no column."""
 
     def number(value: float | None, form: str) -> str:
         return "-" if value is None else format(value, form)
 
-    out, back = row.rate(row.sent), row.rate(row.received)
-    mega = [None if rate is None else rate / 1e6 for rate in (out, back)]
-    total = None if out is None and back is None else ((out or 0) + (back or 0)) * 8 / 1e9
-    span = f"{row.begin_ns / 1e9:.2f}-{row.end_ns / 1e9:.2f}"
-    return (
-        f"{span:>14}  {number(mega[0], '.1f'):>13}  {number(mega[1], '.1f'):>13}  {number(total, '.3f'):>6}"
-        f"  {row.streams:>7}  {number(row.retransmits, 'd'):>11}  {number(row.srtt_us, 'd'):>7}"
-        f"  {number(row.cwnd, 'd'):>13}"
-    )
+    cells = {"time s": f"{row.begin_ns / 1e9:.2f}-{row.end_ns / 1e9:.2f}"}
+    for name, count in (("sent", row.sent), ("received", row.received)):
+        if count is not None:
+            rate = row.rate(count)
+            cells[f"{name} MB/s"] = number(None if rate is None else rate / 1e6, ".1f")
+            cells[f"{name} Gbit/s"] = number(None if rate is None else rate * 8 / 1e9, ".3f")
+    return cells | {
+        "streams": str(row.streams),
+        "retransmits": number(row.retransmits, "d"),
+        "srtt us": number(row.srtt_us, "d"),
+        "cwnd segments": number(row.cwnd, "d"),
+    }
+
+
+def row_header(row: Row) -> str:
+    """The names of the row's columns, each above its end."""
+    return "  ".join(f"{name:>{_width(name)}}" for name in _row_cells(row))
+
+
+def row_text(row: Row) -> str:
+    """One line under ``row_header``; ``-``: not known."""
+    return "  ".join(f"{cell:>{_width(name)}}" for name, cell in _row_cells(row).items())
+
+
+def _width(name: str) -> int:
+    return max(_WIDTHS.get(name, 0), len(name))
 
 
 def row_plain(row: Row) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class Show:
         terminal = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._bar = text and terminal and not plan.quiet and not plan.rows
         self.rows = plan.format == "jsonl" or (text and not plan.quiet and not self._bar)
-        self._headed = False
+        self._header = ""  # of the rows that stand there
         self._drawn_ns: int | None = None
         self._beat = 0
 
@@ -93,8 +93,9 @@ class Show:
         if self._plan.format == "jsonl":
             self._write(json.dumps({**books.row_plain(row), "peer": peer}) + "\n")
             return
-        head = "" if self._headed else books.ROW_HEADER + "\n"
-        self._headed = True
+        header, before = books.row_header(row), self._header
+        self._header = header
+        head = "" if header == before else header + "\n"
         self._write(f"{head}{books.row_text(row)}{'  ' + peer if self._plan.keep else ''}\n")
 
     def totals(self, transfer: Transfer) -> None:
@@ -109,8 +110,8 @@ class Show:
         """The end."""
         self._wipe()
         if self._plan.format == "text":
-            self._write(("\n" if self._headed else "") + views.text(report))
-            self._headed = False
+            self._write(("\n" if self._header else "") + views.text(report))
+            self._header = ""
         else:
             self._write(views.dumps(report, None if self._plan.format == "jsonl" or self._plan.keep else 2))
 

@@ -163,7 +163,28 @@ def test_figures_that_are_none(change: dict[str, object]) -> None:
 def test_a_row_stands_under_its_header() -> None:
     row = Row(0, 500_000_000, 50_000_000, None, 3, 250, 40, 1)
     text = books.row_text(row)
-    assert len(text) == len(books.ROW_HEADER)
-    assert re.split(r"\s{2,}", text.strip()) == ["0.00-0.50", "100.0", "-", "0.800", "1", "3", "250", "40"]
+    assert len(text) == len(books.row_header(row))
+    assert re.split(r"\s{2,}", text.strip()) == ["0.00-0.50", "100.0", "0.800", "1", "3", "250", "40"]
     assert books.row_plain(row)["sent_bytes_per_s"] == 100_000_000
     assert books.row_plain(row)["received_bytes_per_s"] is None
+
+
+def test_each_direction_has_its_own_rate() -> None:
+    row = Row(1_000_000_000, 2_000_000_000, 125_000_000, 25_000_000, None, None, None, 1)
+    names = re.split(r"\s{2,}", books.row_header(row).strip())
+    cells = dict(zip(names, re.split(r"\s{2,}", books.row_text(row).strip()), strict=True))
+    assert cells == {
+        "time s": "1.00-2.00",
+        "sent MB/s": "125.0",
+        "sent Gbit/s": "1.000",
+        "received MB/s": "25.0",
+        "received Gbit/s": "0.200",
+        "streams": "1",
+        "retransmits": "-",
+        "srtt us": "-",
+        "cwnd segments": "-",
+    }
+    # Every cell ends where its name ends.
+    assert [match.end() for match in re.finditer(r"\S+(?: \S+)*", books.row_header(row))] == [
+        match.end() for match in re.finditer(r"\S+", books.row_text(row))
+    ]

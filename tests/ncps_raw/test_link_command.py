@@ -207,6 +207,23 @@ def test_both_ways_at_once() -> None:
     assert client["received"]["bytes"] == listener["sent"]["bytes"] > 0
 
 
+def test_rows_of_both_ways_show_each_by_itself() -> None:
+    pairing = Pairing(
+        [NCPS, "recv", "--bidirectional", "--limit", "2MB", "-i", "100ms"],
+        [NCPS, "send", HERE, "--bidirectional", "--limit", "20MB", "-t", "500ms", "-i", "100ms"],
+    )
+    for _, out, _ in pairing.end():
+        lines = out.splitlines()
+        names = re.split(r"\s{2,}", lines[0].strip())
+        assert names[1:5] == ["sent MB/s", "sent Gbit/s", "received MB/s", "received Gbit/s"]
+        rows = [re.split(r"\s{2,}", line.strip()) for line in lines[1 : lines.index("")]]
+        assert rows
+        for row in rows:
+            for mega, giga in (row[1:3], row[3:5]):
+                if mega != "-":
+                    assert float(giga) == pytest.approx(float(mega) * 8 / 1000, abs=0.001)
+
+
 def test_figures_of_both_ends_at_the_client() -> None:
     client, listener = both(["recv"], ["send", HERE, "--both", "--size", "10MB", "--streams", "2"])
     assert client["far"]["received"]["bytes"] == 10_000_000

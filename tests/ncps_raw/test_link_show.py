@@ -14,6 +14,7 @@ from link_pairs import await_listener, free_port
 from running import NCPS, finish, run, start
 
 from ncps_raw.link import books
+from ncps_raw.link.books import Row
 from ncps_raw.link.plan import LinkPlan
 from ncps_raw.link.show import Show
 
@@ -66,7 +67,7 @@ def test_on_a_pipe_there_are_plain_rows() -> None:
     await_listener(int(port), listener)
     code, out, err = run("send", HERE, "-p", port, "--limit", "10MB", "--size", "3MB", "-i", "100ms")
     assert code == finish(listener)[0] == 0
-    assert out.startswith(books.ROW_HEADER + "\n")
+    assert out.startswith(books.row_header(Row(0, 1, 0, None)) + "\n")
     assert "\r" not in out + err
     assert "\x1b" not in out + err
 
