@@ -15,6 +15,7 @@ from ncps_analysis.filters import Selection, choose, selection
 from ncps_capture.errors import UsageError
 
 from ncps_raw import __version__, units
+from ncps_raw.interrupts import LEFT_BY_SECOND, Interrupts, LeaveNow
 from ncps_raw.progress import Progress
 from ncps_raw.results import Results, not_over, say
 
@@ -60,6 +61,8 @@ def view_of(values: Mapping[str, Any], command_line: str) -> View:
     top = _TOP if values["--top"] is None else units.count(values["--top"], "--top")
     if top > _MOST_TOP:
         raise UsageError(f"--top must be at most {_MOST_TOP:,}, not {top:,}")
+    if values["--output"] == "":
+        raise UsageError("--output is an empty name: name a file, or leave it out for standard output")
     window = values["--dup-window"]
     dup_window_ns = 5_000_000 if window is None else units.duration(window, "--dup-window")
     if dup_window_ns > units.SECOND:
@@ -76,8 +79,19 @@ def view_of(values: Mapping[str, Any], command_line: str) -> View:
     )
 
 
-def run_analyze(paths: Sequence[str], values: Mapping[str, Any], command_line: str) -> int:
-    """Read ``paths`` and show what the options in ``values`` ask for; the exit code. Raises NcpsError."""
+def run_analyze(paths: Sequence[str], values: Mapping[str, Any], command_line: str, interrupts: Interrupts) -> int:
+    """Read ``paths`` and show what the options in ``values`` ask for; the exit code. Raises NcpsError.
+
+    A first interrupt ends the reading: the report is of what was read until then.
+    """
+    try:
+        return _analyze(paths, values, command_line, interrupts)
+    except LeaveNow:
+        say("left at once by an interrupt, without a report")
+        return LEFT_BY_SECOND
+
+
+def _analyze(paths: Sequence[str], values: Mapping[str, Any], command_line: str, interrupts: Interrupts) -> int:
     view = view_of(values, command_line)
     wanted = selection(
         host=values["--host"],
@@ -90,6 +104,8 @@ def run_analyze(paths: Sequence[str], values: Mapping[str, Any], command_line: s
         raise UsageError("- is standard input, which can be read once: give it once")
     not_over(view.output, paths)
     if values["--run"] is not None:
+        # Half a capture would be a capture that lost half: of a join there is no report until the whole was read.
+        interrupts.leave_at_once()
         return _joined(paths, values, view, wanted)
     from ncps_analysis.rowstore import RowStore
 
@@ -98,18 +114,29 @@ def run_analyze(paths: Sequence[str], values: Mapping[str, Any], command_line: s
     with ExitStack() as stack:
         store = stack.enter_context(RowStore(lambda: _folder(stack)))
         with Progress(not view.quiet) as progress:
-            facts = read_captures(paths, store.add, dup_window_ns=view.dup_window_ns, progress=progress)
-        show(store, facts, view, wanted)
+            facts = read_captures(
+                paths,
+                store.add,
+                dup_window_ns=view.dup_window_ns,
+                progress=progress,
+                stopped=lambda: interrupts.stopped_by,
+            )
+        for warning in facts.warnings:
+            say(warning)
+        show(store, facts, view, wanted, stack.enter_context(results_of(view)))
     return 0
 
 
-def show(store: RowStore, facts: CaptureFacts, view: View, wanted: Selection) -> CapturedReport | None:
-    """Write what the view asks for of the rows in ``store``; the report, if that was it."""
-    for warning in facts.warnings:
-        say(warning)
+def results_of(view: View) -> Results:
+    """Where the view goes. FileFault if it cannot go there."""
+    return Results(view.output, coloured=view.format == "text")
+
+
+def show(store: RowStore, facts: CaptureFacts, view: View, wanted: Selection, results: Results) -> None:
+    """Write what the view asks for of the rows in ``store``."""
     if view.connections:
-        _records(store, facts, view, wanted)
-        return None
+        _records(store, facts, view, wanted, results)
+        return
     from ncps_analysis.captured_summary import summarise_capture
 
     report = summarise_capture(
@@ -121,9 +148,7 @@ def show(store: RowStore, facts: CaptureFacts, view: View, wanted: Selection) ->
         by=view.by,
         top=view.top,
     )
-    with Results(view.output, coloured=view.format == "text") as results:
-        results.write(_text(report, view.format).rstrip("\n") + "\n")
-    return report
+    results.write(_text(report, view.format).rstrip("\n") + "\n")
 
 
 def _text(report: CapturedReport, format_: str) -> str:
@@ -140,19 +165,18 @@ def _text(report: CapturedReport, format_: str) -> str:
     return {"text": captured.text, "json": captured.dumps, "jsonl": captured.dumps_line}[format_](report)
 
 
-def _records(store: RowStore, facts: CaptureFacts, view: View, wanted: Selection) -> None:
+def _records(store: RowStore, facts: CaptureFacts, view: View, wanted: Selection, results: Results) -> None:
     from ncps_analysis.attempt_tally import mark_censored
     from ncps_analysis.render import attempts
 
     files = [source.name for source in facts.sources]
     first, last = facts.first_t_ns or 0, facts.last_t_ns or 0
     write = attempts.csv_text if view.format == "csv" else attempts.jsonl_text
-    with Results(view.output) as results:
-        if view.format == "csv":
-            results.write(attempts.csv_head())
-        for rows in store.in_order(store.parts()):
-            mark_censored(rows, last)
-            results.write(write(rows[choose(rows, wanted, first)] if wanted else rows, files))
+    if view.format == "csv":
+        results.write(attempts.csv_head())
+    for rows in store.in_order(store.parts()):
+        mark_censored(rows, last)
+        results.write(write(rows[choose(rows, wanted, first)] if wanted else rows, files))
 
 
 def _joined(paths: Sequence[str], values: Mapping[str, Any], view: View, wanted: Selection) -> int:

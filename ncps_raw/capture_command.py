@@ -6,6 +6,8 @@ The one idea: what the process hands over is what reading a file hands over, row
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -22,7 +24,7 @@ from ncps_capture.segments import HANDSHAKE, UNKNOWN, CaptureSpec
 from ncps_capture.spool import iter_spool
 
 from ncps_raw import units
-from ncps_raw.analyze import View, show, view_of
+from ncps_raw.analyze import View, results_of, show, view_of
 from ncps_raw.interrupts import LEFT_BY_SECOND, Interrupts, LeaveNow
 from ncps_raw.results import not_over, say
 from ncps_raw.scratch import scratch_folder
@@ -61,6 +63,8 @@ def spec_of(values: Mapping[str, Any], dup_window_ns: int) -> CaptureSpec:
         if not own.strip():
             raise UsageError("--filter is empty: leave it out to use ours")
     write, format_ = values["--write"], values["--file-format"]
+    if write in ("", "-"):
+        raise UsageError("--write needs the name of a file: standard output is for the report")
     if format_ is not None and format_ not in FILE_FORMATS:
         raise UsageError(f"--file-format must be {' or '.join(FILE_FORMATS)}, not {format_}")
     for name in ("--whole", "--file-format"):
@@ -92,19 +96,27 @@ def run_capture(values: Mapping[str, Any], command_line: str, interrupts: Interr
     spec = spec_of(values, view.dup_window_ns)
     if spec.write_path is not None:
         not_over(view.output, (spec.write_path,))
-        if view.output == spec.write_path:
+        if view.output is not None and os.path.realpath(view.output) == os.path.realpath(spec.write_path):
             raise UsageError("--output and --write name the same file: choose another one")
+    try:
+        return _capture(spec, duration_ns, view, interrupts)
+    except LeaveNow:
+        say("left at once by a second interrupt, without a report")
+        return LEFT_BY_SECOND
+
+
+def _capture(spec: CaptureSpec, duration_ns: int | None, view: View, interrupts: Interrupts) -> int:
     with ExitStack() as stack:
         folder = stack.enter_context(scratch_folder())
         capture = CaptureProcess.start(CaptureSpec(**{**vars(spec), "spool_dir": folder}))
         try:
             capture.wait_ready(_READY_S)
+            # Before hours go into a report that cannot be written, and once it is sure that there will be one.
+            results = stack.enter_context(results_of(view))
             _tell_begin(capture, spec, view)
             _watch(capture, duration_ns, interrupts, view)
             result = capture.finish(None, 0.0)
-        except LeaveNow:
-            say("left at once by a second interrupt, without a report")
-            return LEFT_BY_SECOND
+            _tell_remarks(capture)
         finally:
             capture.kill()
         facts = _facts(result, interrupts, spec)
@@ -112,7 +124,9 @@ def run_capture(values: Mapping[str, Any], command_line: str, interrupts: Interr
         for path in result.handshake_files:
             for rows in iter_spool(path, HANDSHAKE):
                 store.add(rows)
-        show(store, facts, view, Selection())
+        if result.died is not None:
+            say(f"the capture on {spec.interface} ended early ({result.died}): the report is of what it saw until then")
+        show(store, facts, view, Selection(), results)
     return EnvironmentFault.exit_code if result.died is not None or result.write_problem is not None else 0
 
 
@@ -130,6 +144,11 @@ def _tell_begin(capture: CaptureProcess, spec: CaptureSpec, view: View) -> None:
     if spec.own_filter is not None:
         say("with a filter of your own: what it leaves out is not seen, and so neither answered nor repeated here")
     say(f"capturing on {spec.interface}" + (f", packets go to {spec.write_path}" if spec.write_path else ""))
+
+
+def _tell_remarks(capture: CaptureProcess) -> None:
+    for remark in capture.remarks():
+        say(remark)
 
 
 def _watch(capture: CaptureProcess, duration_ns: int | None, interrupts: Interrupts, view: View) -> None:
@@ -150,6 +169,7 @@ def _watch(capture: CaptureProcess, duration_ns: int | None, interrupts: Interru
                 header = False
             before, due, interrupts.totals_wanted = counters, now + _ROW_S, False
             continue
+        _tell_remarks(capture)
         if due - now <= 2 * _LOOK_S:
             capture.publish_by(time.time_ns())
         time.sleep(_LOOK_S if end is None else max(min(_LOOK_S, end - now), 0))
@@ -166,7 +186,9 @@ def _rows(now: dict[str, int], before: dict[str, int], t_s: float, seconds: floa
 
 
 def _line(text: str) -> None:
-    if sys.stderr is not None:
+    if sys.stderr is None:
+        return
+    with contextlib.suppress(OSError):  # nobody looks any more: what is captured is wanted all the same
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
 
@@ -174,7 +196,7 @@ def _line(text: str) -> None:
 def _facts(result: CaptureResult, interrupts: Interrupts, spec: CaptureSpec) -> CaptureFacts:
     """The same facts as reading the file of these packets would leave behind."""
     if result.died is not None and not result.handshake_files:
-        raise FileFault(f"the capture on {spec.interface} left nothing: {result.died}")
+        raise FileFault(f"the capture on {spec.interface} left nothing: {result.died}; run it again")
     warnings = [result.write_problem] if result.write_problem is not None else []
     return CaptureFacts(
         sources=[SourceFacts(result.interface, (result.link_type,), result.packets, result.dropped)],

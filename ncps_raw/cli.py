@@ -105,9 +105,7 @@ def _run(args: list[str]) -> int:
     if command == "report":
         return _run_report(values)
     if command == "analyze":
-        from ncps_raw.analyze import run_analyze
-
-        return run_analyze(values["FILE"], values, _command_line(args))
+        return _run_analyze(values, _command_line(args))
     if command == "capture":
         return _run_capture(values, _command_line(args))
     if command in ("send", "recv"):
@@ -166,6 +164,15 @@ def _run_report(values: dict[str, Any]) -> int:
         raise UsageError(f"--format must be {' or '.join(FORMATS)}, not {format_}")
     pcap = () if values["--pcap"] is None else (values["--pcap"],)
     return run_report(values["RUN"], format_=format_, output=values["--output"], pcap=pcap, quiet=values["--quiet"])
+
+
+def _run_analyze(values: dict[str, Any], command_line: str) -> int:
+    def run(interrupts: Interrupts) -> int:
+        from ncps_raw.analyze import run_analyze
+
+        return run_analyze(values["FILE"], values, command_line, interrupts)
+
+    return _interruptible(run)
 
 
 def _run_capture(values: dict[str, Any], command_line: str) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 from types import FrameType, TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NoReturn, Self
 
 LEFT_BY_SECOND: Final = 130
 
@@ -29,6 +29,7 @@ class Interrupts:
         self.totals_wanted = False
         self._before: dict[int, Any] = {}
         self._depth = 0
+        self._first_drains = True  # and only the second leaves
 
     def __enter__(self) -> Self:
         self._depth += 1
@@ -60,6 +61,12 @@ class Interrupts:
         if self.stopped_by is None:
             self.stopped_by = reason
 
+    def leave_at_once(self) -> None:
+        """From now on the first interrupt leaves as a second does: there is nothing yet that could be reported."""
+        self._first_drains = False
+        if self.stopped_by is not None:
+            self._leave()
+
     def stopped(self) -> bool:
         """Whether the run is to end now."""
         return self.stopped_by is not None
@@ -68,10 +75,13 @@ class Interrupts:
         self._before[number] = signal.signal(number, handler)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
-        if self.stopped_by is not None:
-            self.leaving = True
-            raise LeaveNow
+        if self.stopped_by is not None or not self._first_drains:
+            self._leave()
         self.stopped_by = signal.Signals(number).name
+
+    def _leave(self) -> NoReturn:
+        self.leaving = True
+        raise LeaveNow
 
     def _totals(self, number: int, frame: FrameType | None) -> None:
         self.totals_wanted = True

@@ -1,8 +1,8 @@
 """Saved captures -> handshake rows and what is known of the files: the one way in for every command.
 
 The one idea: files stream through decoder and table in time order, so that memory does not grow with them and a
-handshake that begins in one file may end in the next; whoever calls says where the rows go. Nothing here counts
-attempts or renders.
+handshake that begins in one file may end in the next; whoever calls says where the rows go, and when to stop. Nothing
+here counts attempts or renders.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from ncps_analysis.captured import CLIENT_TO_SERVER, CaptureFacts, SourceFacts
+from ncps_analysis.wording import many
 from ncps_capture.acks import AckWatch
 from ncps_capture.capfile import CaptureFile, open_capture
 from ncps_capture.decode import decode
@@ -19,7 +20,9 @@ from ncps_capture.errors import FileFault
 from ncps_capture.handshake import HandshakeTable
 from ncps_capture.live import link_type_name
 from ncps_capture.memory import keep_freed_memory
-from ncps_capture.segments import ACK, RST, SYN, Handshakes, Segments
+from ncps_capture.segments import ACK, RST, SYN, Batch, Handshakes, Segments
+
+from ncps_raw.inputs import Ending, Interrupted, Stopped, cannot_open, distinct, opened
 
 if TYPE_CHECKING:
     from ncps_capture.merged import MergedCapture
@@ -42,83 +45,128 @@ def read_captures(
     *,
     dup_window_ns: int = 5_000_000,
     progress: Progress | None = None,
+    stopped: Stopped = lambda: None,
 ) -> CaptureFacts:
     """Read all of ``paths`` ("-" is standard input) and hand every handshake row to ``sink``.
 
-    Files begin at once and are read in order of time; of each everything up to damage. FileFault, in one line, for one
-    that cannot be read at all, and where not a single packet could be decoded.
+    Files begin at once and are read in order of time; of each everything up to damage, or until ``stopped`` gives a
+    reason. A file that is named twice is read once. FileFault, in one line, for one that cannot be read at all, and
+    where not a single packet could be decoded.
     """
     keep_freed_memory()
-    opened = _open(paths)
-    table = HandshakeTable(dup_window_ns, third_ack=True)
-    facts = CaptureFacts()
-    books, level = facts.books, 0
-    new_segments = new_packets = 0
-    went_on = _WentOn()
-    watches = [AckWatch() for _ in paths]
-    for batch in opened.batches():
-        # Of the ACKs those that complete or challenge a handshake; all, as long as nothing seems to be answered.
-        every = not books.synack and not went_on.proven
-        segments, of_batch = decode(batch, every, tunnels=True, acks=watches[batch.source])
-        books += of_batch
-        if not len(batch.t_ns):
-            continue
-        if facts.first_t_ns is None:
-            facts.first_t_ns = int(batch.t_ns[0])
-        facts.last_t_ns = max(facts.last_t_ns or int(batch.t_ns[0]), int(batch.t_ns.max()))
-        new_packets += of_batch.packets
-        if len(segments):
-            table.add(segments)
-            level = max(level, _level(segments))
-            new_segments += len(segments)
-            if every:
-                went_on.look(segments)
-        if new_segments >= _SETTLE_SEGMENTS or new_packets >= _SETTLE_PACKETS:
-            sink(table.settle(int(batch.t_ns[-1])))
-            new_segments = new_packets = 0
-        if progress is not None:
-            progress(opened.bytes_read, opened.size, books.packets)
-    files = [opened] if isinstance(opened, CaptureFile) else opened.files
-    _check(files, facts)
-    for rows in table.finish_in_parts(facts.last_t_ns or 0):
-        sink(rows)
-    facts.level = LEVELS[level]
-    facts.one_direction = CLIENT_TO_SERVER if went_on.proven and not books.synack else None
-    books.packets = sum(file.packets for file in files)  # those without a time or an interface are in no batch
-    facts.sources = [_source(file) for file in files]
-    facts.warnings = [warning for file in files for warning in file.warnings]
+    names, again = distinct(paths)
+    ending = Ending(stopped)
+    reader = _Reader(sink, dup_window_ns, len(names))
+    captures: CaptureFile | MergedCapture | None = None
+    try:
+        captures = _open(names, ending)
+        for batch in captures.batches():
+            if ending.due():
+                raise Interrupted
+            reader.take(batch)
+            if progress is not None:
+                progress(captures.bytes_read, captures.size, reader.facts.books.packets)
+    except Interrupted:
+        reader.facts.interrupted = ending.due()
+    if captures is None or (reader.facts.interrupted and not reader.facts.books.packets):
+        raise FileFault(f"cannot analyze {', '.join(names)}: interrupted before its first packet; run it again")
+    facts = reader.finish([captures] if isinstance(captures, CaptureFile) else captures.files)
+    if facts.interrupted:
+        share = f", {100 * captures.bytes_read // captures.size} % of the bytes" if captures.size else ""
+        again.append(f"interrupted: only the first {many(facts.books.packets, 'packet')}{share} were read")
+    facts.warnings[:0] = again
     return facts
 
 
-def _open(paths: Sequence[str]) -> CaptureFile | MergedCapture:
-    if len(paths) == 1:
-        return open_capture(paths[0])
-    from ncps_capture.merged import MergedCapture  # not needed for one file, which nearly all are
+def _open(names: Sequence[str], ending: Ending) -> CaptureFile | MergedCapture:
+    ways = [opened(name, ending) for name in names]
+    try:
+        if len(ways) == 1:
+            return open_capture(ways[0])
+        from ncps_capture.merged import MergedCapture  # not needed for one file, which nearly all are
 
-    return MergedCapture(paths)
+        return MergedCapture(ways)
+    except FileFault as fault:
+        raise cannot_open(fault) from None
+
+
+class _Reader:
+    """One reading: the table, the rows it hands out, and what is learnt beside them."""
+
+    def __init__(self, sink: Sink, dup_window_ns: int, files: int) -> None:
+        self.facts = CaptureFacts()
+        self._sink = sink
+        self._table = HandshakeTable(dup_window_ns, third_ack=True)
+        self._watches = [AckWatch() for _ in range(files)]
+        self._packets = [0] * files  # taken so far, of each file
+        self._went_on = _WentOn()
+        self._level = 0
+        self._new_segments = self._new_packets = 0
+
+    def take(self, batch: Batch) -> None:
+        """Count a batch, and keep what matters to handshakes."""
+        facts = self.facts
+        # Of the ACKs those that complete or challenge a handshake; all, as long as nothing seems to be answered.
+        every = not facts.books.synack and not self._went_on.proven
+        segments, of_batch = decode(batch, every, tunnels=True, acks=self._watches[batch.source])
+        facts.books += of_batch
+        self._packets[batch.source] += of_batch.packets
+        if not len(batch.t_ns):
+            return
+        if facts.first_t_ns is None:
+            facts.first_t_ns = int(batch.t_ns[0])
+        facts.last_t_ns = max(facts.last_t_ns or int(batch.t_ns[0]), int(batch.t_ns.max()))
+        self._new_packets += of_batch.packets
+        if len(segments):
+            self._table.add(segments)
+            self._level = max(self._level, _level(segments))
+            self._new_segments += len(segments)
+            if every:
+                self._went_on.look(segments)
+        if self._new_segments >= _SETTLE_SEGMENTS or self._new_packets >= _SETTLE_PACKETS:
+            self._sink(self._table.settle(int(batch.t_ns[-1])))
+            self._new_segments = self._new_packets = 0
+
+    def finish(self, files: Sequence[CaptureFile]) -> CaptureFacts:
+        """Hand out what is open; the facts. An interrupted reading has looked at more of its files than was taken."""
+        facts = self.facts
+        if not facts.interrupted:  # those without a time or an interface are in no batch
+            self._packets = [file.packets for file in files]
+            facts.books.packets = sum(self._packets)
+        _check(files, facts)
+        for rows in self._table.finish_in_parts(facts.last_t_ns or 0):
+            self._sink(rows)
+        facts.level = LEVELS[self._level]
+        facts.one_direction = CLIENT_TO_SERVER if self._went_on.proven and not facts.books.synack else None
+        facts.sources = [_source(file, n) for file, n in zip(files, self._packets, strict=True)]
+        facts.warnings = [warning for file in files for warning in file.warnings]
+        return facts
 
 
 def _check(files: Sequence[CaptureFile], facts: CaptureFacts) -> None:
     """There must be something to report."""
     names = ", ".join(file.name for file in files)
     books = facts.books
-    packets = sum(file.packets for file in files)
-    if not packets:
+    if not books.packets:
         why = next((file.damaged for file in files if file.damaged), None)
         what = f"it is {why}" if why else "it has a capture header and no packets"
-        raise FileFault(f"cannot analyze {names}: {what}")
+        raise FileFault(f"cannot analyze {names}: {what}; see whether whatever wrote it is still at work, or failed")
     if books.packets == books.unsupported_linktype:
         numbers = sorted(books.unsupported_linktypes)
         types = ", ".join(str(n) if link_type_name(n) == str(n) else f"{link_type_name(n)} ({n})" for n in numbers)
         raise FileFault(
-            f"cannot analyze {names}: 0 of {packets:,} packets decoded: "
-            + (f"link type {types} is not supported" if numbers else "none has a time and an interface")
+            f"cannot analyze {names}: 0 of {books.packets:,} packets decoded: "
+            + (
+                f"link type {types} is not supported; capture on an interface whose packets are"
+                if numbers
+                else "none has a time and an interface; capture again with a program that stamps packets"
+            )
         )
 
 
-def _source(file: CaptureFile) -> SourceFacts:
+def _source(file: CaptureFile, packets: int) -> SourceFacts:
     types = dict.fromkeys(link_type_name(each.link_type) for each in file.interfaces if each.packets)
-    return SourceFacts(file.name, tuple(types), file.packets, file.drops, file.damaged is not None)
+    return SourceFacts(file.name, tuple(types), packets, file.drops, file.damaged is not None)
 
 
 def _level(segments: Segments) -> int:

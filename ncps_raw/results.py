@@ -43,10 +43,10 @@ class Results:
 
                 colour.show(text, self._file)
                 return
-            if self._path is None:  # a name that this terminal cannot show loses no report
-                encoding = self._file.encoding or "utf-8"
-                text = text.encode(encoding, "backslashreplace").decode(encoding)
-            self._file.write(text)
+            if self._path is None:
+                _write_all(self._file, text)
+            else:
+                self._file.write(text)
         except BrokenPipeError:
             raise
         except OSError as error:
@@ -71,7 +71,24 @@ class Results:
             raise self._fault(failure) from None
 
     def _fault(self, error: OSError) -> FileFault:
-        return FileFault(f"cannot write {self._path or 'standard output'}: {error.strerror}")
+        advice = "make room, or choose another file (-o)"
+        return FileFault(f"cannot write {self._path or 'standard output'}: {error.strerror}; {advice}")
+
+
+def _write_all(stream: TextIO, text: str) -> None:
+    """Write text; a name that this terminal cannot show loses no report.
+
+    Where Python was told not to buffer, its text layer drops what a pipe or a disk did not take of one large write.
+    """
+    data = text.encode(stream.encoding or "utf-8", "backslashreplace")
+    below = getattr(stream, "buffer", None)
+    if below is None:  # not a stream of the system
+        stream.write(data.decode(stream.encoding or "utf-8"))
+        return
+    stream.flush()
+    left = memoryview(data)
+    while left:
+        left = left[below.write(left) :]
 
 
 def say(text: str) -> None:

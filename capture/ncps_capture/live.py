@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ncps_capture.errors import CaptureUnavailable
+from ncps_capture.errors import CaptureUnavailable, NcpsError, UsageError
 from ncps_capture.filter import bpf_text
 from ncps_capture.segments import Batch, CaptureSpec
 
@@ -124,7 +124,8 @@ class LiveSource:
 def open_live(spec: CaptureSpec) -> LiveSource:
     """Start capturing what ``spec`` asks for; when this returns, nothing that matches is missed any more.
 
-    CaptureUnavailable says in one line why not (no pcapy, no right, no such interface, not up) and what would help.
+    CaptureUnavailable says in one line why not (no pcapy, no right, no such interface, not up) and what would help;
+    UsageError that the filter of ``spec`` is none.
     """
     pcapy = _pcapy(spec.interface)
     try:
@@ -141,19 +142,23 @@ def open_live(spec: CaptureSpec) -> LiveSource:
         filter_text = spec.own_filter
         if filter_text is None:
             filter_text = bpf_text(link_type, spec.server_ports, spec.level, tagged=not spec.loopback)
-        _set_filter(handle, filter_text, spec.interface)
+            _set_filter(handle, filter_text, spec.interface, CaptureUnavailable)
+        else:
+            _set_filter(handle, filter_text, spec.interface, UsageError)
         handle.setnonblock(1)
     except pcapy.PcapError as error:
         raise CaptureUnavailable(_in_words(spec.interface, str(error))) from error
     return LiveSource(handle, spec.interface, link_type, filter_text, note)
 
 
-def _set_filter(handle: Any, text: str, interface: str) -> None:
+def _set_filter(handle: Any, text: str, interface: str, fault: type[NcpsError]) -> None:
+    """``fault``: whose it is that the filter is refused, that of who typed it or of this machine."""
     try:
         handle.setfilter(text)
     except Exception as error:  # pcapy.PcapError cannot be named without importing pcapy
-        raise CaptureUnavailable(
-            f"cannot capture on {interface}: the filter {text!r} is not accepted: {' '.join(str(error).split())}"
+        raise fault(
+            f"cannot capture on {interface}: the filter {text!r} is not accepted: {' '.join(str(error).split())}; "
+            "see man pcap-filter"
         ) from error
 
 

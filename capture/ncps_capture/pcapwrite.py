@@ -35,7 +35,7 @@ class FrameFile:
         try:
             self._file = self.path.open("wb", buffering=0)
         except OSError as error:
-            raise FileFault(f"cannot create {self.path}: {error.strerror or error}") from error
+            raise FileFault(f"cannot create {self.path}: {error.strerror or error}; choose another file") from error
 
     def close(self) -> None:
         """Close the file; closing twice is allowed."""
@@ -53,9 +53,9 @@ class FrameFile:
         """Write what the file begins with; it is closed if that fails."""
         try:
             self._write(head)
-        except FileFault:
+        except FileFault as fault:
             self._file.close()
-            raise
+            raise FileFault(f"{fault}; choose another file") from fault
 
     def _write(self, buffer: bytes | memoryview) -> None:
         view = memoryview(buffer)

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -31,7 +31,7 @@ from typing import Final
 import numpy.ma  # noqa: F401
 
 from ncps_capture.decode import decode
-from ncps_capture.errors import CaptureUnavailable, FileFault, NcpsError
+from ncps_capture.errors import CaptureUnavailable, FileFault, NcpsError, UsageError
 from ncps_capture.handshake import HandshakeTable, books_of
 from ncps_capture.live import HAND_OVER_MS, LiveSource, link_type_name, open_live
 from ncps_capture.memory import keep_freed_memory
@@ -120,6 +120,8 @@ class CaptureProcess:
         self._started_ns = time.time_ns()
         self._ready: tuple[str, str, str | None] | None = None  # link type, filter and who it runs as
         self._failure: str | None = None
+        self._fault: type[NcpsError] = CaptureUnavailable  # whose the failure is
+        self._remarks: list[str] = []
         self._result: CaptureResult | None = None
         self._asked_ns = 0
         # Before multiprocessing's own clean-up, which asks with SIGTERM and then waits without end.
@@ -148,18 +150,29 @@ class CaptureProcess:
         return cls(spec, process, ours, counters)
 
     def wait_ready(self, timeout_s: float = 5.0) -> None:
-        """Return when nothing that matches is missed any more. CaptureUnavailable, with the reason, if never."""
+        """Return when nothing that matches is missed any more. CaptureUnavailable, with the reason, if never;
+        UsageError if it was asked for what cannot be meant, such as a filter that is none.
+        """
         deadline = time.monotonic() + timeout_s
         while self._ready is None and self._failure is None:
             if not self._listen(deadline - time.monotonic()):
                 self._failure = f"cannot capture on {self._spec.interface}: not ready within {timeout_s:g} s"
         if self._failure is not None:
             self.kill()
-            raise CaptureUnavailable(self._failure)
+            raise self._fault(self._failure)
 
     def alive(self) -> bool:
         """Whether the process still runs."""
         return self._reaper.still_active() and self._process.is_alive()
+
+    def remarks(self) -> list[str]:
+        """What has happened to the capture since this was last asked, without waiting; one line each."""
+        while self._failure is None and self._result is None and self._reaper.still_active():
+            if not self._pipe.poll():
+                break
+            self._listen(0)
+        remarks, self._remarks = self._remarks, []
+        return remarks
 
     def publish_by(self, t_ns: int) -> None:
         """Ask for counters that hold up to ``t_ns`` (CLOCK_REALTIME, about now) as soon as they can be had, some 50 ms
@@ -225,8 +238,11 @@ class CaptureProcess:
             self._ready = (ready[0], ready[1], ready[2])
         elif kind == "result":
             self._result = value
+        elif kind == "remark":
+            self._remarks.append(value)
         else:
             self._failure = value
+            self._fault = UsageError if kind == "refused" else CaptureUnavailable
         return True
 
     def _sign_of_life(self) -> tuple[int, int]:
@@ -271,9 +287,10 @@ class CaptureProcess:
 class _Capturing:
     """The child's side: everything that is open while it captures. Made with all rights, used with none."""
 
-    def __init__(self, spec: CaptureSpec, counters: Counters) -> None:
+    def __init__(self, spec: CaptureSpec, counters: Counters, remark: Callable[[str], None]) -> None:
         self.source = open_live(spec)
         self._spec = spec
+        self._remark = remark
         self._counters = counters
         self._spool = SpoolWriter(_spool_path(spec, os.getpid()), HANDSHAKE)
         identity = heir(os.environ)
@@ -344,6 +361,7 @@ class _Capturing:
                 self._writer.write(batch)
         except FileFault as fault:
             self._write_problem = f"{fault}: the packets from then on were measured, but not saved"
+            self._remark(f"{fault}: what follows is measured, but not saved; make room, and begin another file")
             with suppress(FileFault):
                 self._writer.close()
             self._writer = None
@@ -376,7 +394,7 @@ def _main(spec: CaptureSpec, counters: Counters, pipe: Connection) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _IGNORED)
     keep_freed_memory()
     try:
-        capturing = _Capturing(spec, counters)
+        capturing = _Capturing(spec, counters, lambda text: _say(pipe, text, "remark"))
         source, standing = capturing.source, capturing.standing
         notes = "; ".join(note for note in (source.note, standing.note) if note) or None
         pipe.send(("ready", (link_type_name(source.link_type), source.filter_text, standing.runs_as, notes)))
@@ -384,6 +402,8 @@ def _main(spec: CaptureSpec, counters: Counters, pipe: Connection) -> None:
         if order is not None:
             _drain(capturing, *order)
             pipe.send(("result", capturing.finish()))
+    except UsageError as error:
+        _say(pipe, str(error), "refused")
     except NcpsError as error:
         _say(pipe, str(error))
     except BaseException as error:
@@ -433,9 +453,9 @@ def _drain(capturing: _Capturing, expected_answered: int | None, grace_s: float)
         time.sleep(_DRAIN_TICK_S)
 
 
-def _say(pipe: Connection, text: str) -> None:
+def _say(pipe: Connection, text: str, kind: str = "failed") -> None:
     with suppress(OSError):  # nobody is left to hear it
-        pipe.send(("failed", text))
+        pipe.send((kind, text))
 
 
 def _reap(process: BaseProcess, pipe: Connection) -> None:

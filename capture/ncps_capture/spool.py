@@ -7,6 +7,7 @@ by comparing bytes, before a single wrong number is computed. Knows nothing of h
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
@@ -177,4 +178,5 @@ def _measure(path: Path, dtype: np.dtype[Any]) -> tuple[int, int]:
 
 
 def _cannot(verb: str, path: Path, error: OSError) -> FileFault:
-    return FileFault(f"cannot {verb} {path}: {error.strerror or error}")
+    advice = "; set TMPDIR to a folder with more room" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    return FileFault(f"cannot {verb} {path}: {error.strerror or error}{advice}")

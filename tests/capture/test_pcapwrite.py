@@ -153,11 +153,13 @@ def test_a_source_that_knows_the_length_is_believed() -> None:
 
 
 def test_places_that_take_no_file_are_named(tmp_path: Path) -> None:
-    with pytest.raises(FileFault, match=f"^cannot create {tmp_path}/none/w.pcap: No such file or directory$"):
+    with pytest.raises(
+        FileFault, match=f"^cannot create {tmp_path}/none/w.pcap: No such file or directory; choose another file$"
+    ):
         PcapWriter(tmp_path / "none" / "w.pcap", 1, 160)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_a_full_disk_is_one_line() -> None:
-    with pytest.raises(FileFault, match=r"^cannot write /dev/full: No space left on device$"):
+    with pytest.raises(FileFault, match=r"^cannot write /dev/full: No space left on device; choose another file$"):
         PcapWriter("/dev/full", 1, 160)

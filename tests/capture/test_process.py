@@ -290,8 +290,8 @@ def test_a_wrong_interface_is_never_ready(spec: CaptureSpec) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"write_path": "/nonexistent/x.pcap"}, "^cannot create /nonexistent/x.pcap: No such file or directory$"),
-        ({"write_path": "/dev/full"}, "^cannot write /dev/full: No space left on device$"),
+        ({"write_path": "/nonexistent/x"}, "^cannot create /nonexistent/x: No such file or directory; choose another"),
+        ({"write_path": "/dev/full"}, "^cannot write /dev/full: No space left on device; choose another file$"),
         ({"spool_dir": "/nonexistent"}, "^cannot create /nonexistent/handshakes-.*: No such file or directory$"),
     ],
 )

@@ -111,8 +111,9 @@ def test_rows_and_report_of_a_given_time(port: int, listener: socket.socket) -> 
 @pytest.mark.capture
 def test_a_filter_that_is_none_and_an_interface_that_is_none_are_one_line() -> None:
     code, out, err = run("capture", "-i", "lo", "--filter", "tcp port of call", "-t", "1")
-    assert (code, out) == (3, "")
+    assert (code, out, err.count("\n")) == (2, "", 1)
     assert "the filter 'tcp port of call' is not accepted" in err
+    assert err.endswith("; see man pcap-filter\n")
     code, out, err = run("capture", "-i", "absent0", "-t", "1", "--format", "json")
     assert code == 3
     assert "no such interface" in json.loads(out)["error"]["message"]
@@ -138,6 +139,8 @@ def test_what_a_file_is_to_hold() -> None:
         ({"filter": " "}, "--filter is empty"),
         ({"whole": True}, "--whole is about the file of packets"),
         ({"file_format": "pcap"}, "--file-format is about the file"),
+        ({"write": ""}, "--write needs the name of a file"),
+        ({"write": "-"}, "standard output is for the report"),
         ({"file_format": "snoop", "write": "x"}, "--file-format must be pcap or pcapng"),
         ({"buffer": "1k"}, "--buffer must be from 64k"),
         ({"port": "http"}, "--port must be ports"),
