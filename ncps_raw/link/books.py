@@ -164,11 +164,14 @@ class Row:
     srtt_us: int | None = None
     cwnd: int | None = None
     streams: int = 0
+    partial: bool = False  # the last one, which the end has cut short
 
     def rate(self, count: int | None) -> float | None:
-        """Bytes a second."""
+        """Bytes a second; None where it is too short to tell."""
         length = self.end_ns - self.begin_ns
-        return None if count is None or length <= 0 else count * 1e9 / length
+        if count is None or length <= 0 or (self.partial and length < SHORTEST_NS):
+            return None
+        return count * 1e9 / length
 
 
 _WIDTHS: Final = {"time s": 14, "retransmits": 11}
@@ -214,6 +217,7 @@ def row_plain(row: Row) -> dict[str, Any]:
         "type": "interval",
         "begin_s": row.begin_ns / 1e9,
         "end_s": row.end_ns / 1e9,
+        "partial": row.partial,
         "sent_bytes": row.sent,
         "received_bytes": row.received,
         "sent_bytes_per_s": row.rate(row.sent),

@@ -93,6 +93,8 @@ class Show:
         if self._plan.format == "jsonl":
             self._write(json.dumps({**books.row_plain(row), "peer": peer}) + "\n")
             return
+        if row.partial and not self._header and not self._plan.rows:
+            return  # the report says the same
         header, before = books.row_header(row), self._header
         self._header = header
         head = "" if header == before else header + "\n"

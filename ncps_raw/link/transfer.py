@@ -80,6 +80,7 @@ class Transfer:
         self._left_ns: int | None = None
         self.surplus = 0  # connections of the same peer that nobody has taken
         self.ended_by: str | None = None  # why it was cut short: a signal, idle
+        self._final: Snapshot | None = None
         self._first = self._last = Snapshot(time.monotonic_ns(), 0, 0, 0, None, None)
         self.peer_word: PeerWord | None = None
         self.on_leave: Callable[[str], None] | None = None  # tells a peer that talks, before the connections end
@@ -161,7 +162,7 @@ class Transfer:
             return
         self._left_ns = time.monotonic_ns()
         self.ended_by = self.ended_by or why
-        self.result = self.figures()
+        self._fix()
         if self.on_leave is not None and why is not None:
             self.on_leave(why)
         for pump in self.pumps:
@@ -219,7 +220,7 @@ class Transfer:
     def close(self) -> None:
         """Fix the result and let go of everything. Nothing of it is asked afterwards."""
         if self._left_ns is None:
-            self.result = self.figures()
+            self._fix()
         self.verdict = self.problems()
         for pump in self.pumps:
             if not pump.join(1.0):
@@ -262,10 +263,32 @@ class Transfer:
         begin = self.begin_ns()
         if begin is None:
             return None
-        now, last = self.snapshot(), self._last
+        return self._row_until(self.snapshot(), begin)
+
+    def last_row(self) -> Row | None:
+        """What has happened since the last row until the end, if anything; of a transfer that has its result."""
+        begin, final = self.begin_ns(), self._final
+        if begin is None or final is None:
+            return None
+        row = self._row_until(replace(final, t_ns=max(final.t_ns, self._last.t_ns, begin)), begin)
+        return replace(row, partial=True) if row.end_ns > row.begin_ns or row.sent or row.received else None
+
+    def _fix(self) -> None:
+        """The result, and a moment of the end that agrees with it."""
+        self.result = self.figures()
+        shot, base = self.snapshot(), self._base
+        sent, received = (None if figures is None else figures.bytes for figures in self.result)
+        if sent is not None:
+            shot = replace(shot, sent=sent + ((base.sent or 0) if base else 0))
+        if received is not None:
+            shot = replace(shot, received=received + ((base.received or 0) if base else 0))
+        ends = [pump.end_ns for pump in self.pumps if pump.end_ns is not None]
+        self._final = replace(shot, t_ns=max(ends)) if len(ends) == len(self.pumps) else shot
+
+    def _row_until(self, now: Snapshot, begin: int) -> Row:
+        last, self._last = self._last, now
         if last is self._first:
             last = replace(last, t_ns=begin)
-        self._last = now
 
         def more(a: int | None, b: int | None) -> int | None:
             return None if a is None else a - (b or 0)

@@ -276,6 +276,8 @@ class Watch:
                 transfer.surplus = self._turn_away(self._door, transfer.peer)
         self._active.remove(transfer)
         transfer.close()
+        if self._show.rows and (row := transfer.last_row()) is not None:
+            self._show.row(row, transfer.peer)
         self.served += 1
         code = self._finish(transfer, time.process_time() - self._cpu.pop(transfer))
         self._code = max(self._code, code)

@@ -169,6 +169,14 @@ def test_a_row_stands_under_its_header() -> None:
     assert books.row_plain(row)["received_bytes_per_s"] is None
 
 
+def test_a_row_that_was_cut_short_has_a_rate_where_it_can_be_told() -> None:
+    assert Row(0, 10_000_000, 100, None, partial=True).rate(100) == 10_000
+    assert Row(0, 9_999_999, 100, None, partial=True).rate(100) is None
+    assert Row(0, 9_999_999, 100, None).rate(100) is not None
+    row = Row(2_000_000_000, 2_004_000_000, 100, None, partial=True)
+    assert books.row_text(row).split()[:3] == ["2.00-2.00", "-", "-"]
+
+
 def test_each_direction_has_its_own_rate() -> None:
     row = Row(1_000_000_000, 2_000_000_000, 125_000_000, 25_000_000, None, None, None, 1)
     names = re.split(r"\s{2,}", books.row_header(row).strip())

@@ -250,8 +250,43 @@ def test_rows_and_report_as_json_lines() -> None:
     assert code == 0
     assert [row["type"] for row in rows[:-1]] == ["interval"] * (len(rows) - 1)
     assert len(rows) >= 4
-    assert sum(row["sent_bytes"] for row in rows[:-1]) <= rows[-1]["bytes"]
+    assert sum(row["sent_bytes"] for row in rows[:-1]) == rows[-1]["bytes"]
     assert {"retransmits", "srtt_us", "cwnd_segments"} <= set(rows[0])
+
+
+@pytest.mark.parametrize(
+    ("interval", "victim"), [("130ms", None), ("1h", None), ("130ms", "sent"), ("130ms", "received")]
+)
+def test_rows_leave_out_nothing_and_end_where_the_transfer_does(
+    interval: str, victim: str | None, tmp_path: Path
+) -> None:
+    """Also the last one, which the end cuts short; also of an interrupted end."""
+    port = str(free_port())
+    length = "500ms" if victim is None else "1m"
+    commands = {"received": ["recv"], "sent": ["send", HERE, "--limit", "50MB", "-t", length]}
+    files = {name: tmp_path / name for name in commands}
+    processes: dict[str, subprocess.Popen[str]] = {}
+    for name, words in commands.items():
+        with files[name].open("w") as out:
+            processes[name] = subprocess.Popen(
+                [NCPS, *words, "-p", port, "-q", "-i", interval, "--format", "jsonl"], stdout=out, text=True
+            )
+        if name == "received":
+            await_listener(int(port), processes[name])
+    if victim is not None:
+        until(lambda: "\n" in files[victim].read_text(), "a row")
+        processes[victim].send_signal(signal.SIGINT)
+    for name, process in processes.items():
+        code = ended(process)[0]
+        assert code == (1 if (victim, name) == ("received", "sent") else 0)
+        *rows, report = map(json.loads, files[name].read_text().splitlines())
+        assert not any(row["partial"] for row in rows[:-1])
+        assert rows[-1]["partial"] or interval != "1h"  # nothing may have come since the last whole one
+        assert rows[0]["begin_s"] == 0
+        assert [row["begin_s"] for row in rows[1:]] == [row["end_s"] for row in rows[:-1]]
+        assert sum(row[f"{name}_bytes"] for row in rows) == report["bytes"]
+        if rows[-1]["end_s"] - rows[-1]["begin_s"] < 0.01:
+            assert rows[-1][f"{name}_bytes_per_s"] is None
 
 
 def test_a_listener_that_keeps_on() -> None:
@@ -264,7 +299,8 @@ def test_a_listener_that_keeps_on() -> None:
     listener.send_signal(signal.SIGINT)
     code, out, _ = finish(listener)
     assert code == 0
-    assert sorted(json.loads(line)["bytes"] for line in out.splitlines()) == [n * 1_000_000 for n in (1, 2, 3, 4)]
+    reports = [found for line in out.splitlines() if (found := json.loads(line))["type"] == "report"]
+    assert sorted(found["bytes"] for found in reports) == [n * 1_000_000 for n in (1, 2, 3, 4)]
 
 
 # ---- netcat at the other end ---------------------------------------

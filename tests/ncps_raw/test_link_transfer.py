@@ -209,10 +209,15 @@ def test_rows_add_up() -> None:
             row: Any = transfer.row()
             counts.append(row.received)
             assert row.sent is None
+        near.sendall(bytes(77))
         near.close()
         until(tended(transfer), "the end")
         transfer.close()
     assert counts == [1000, 1000, 1000]
+    last = transfer.last_row()
+    assert last is not None
+    assert (last.received, last.begin_ns, last.partial) == (77, row.end_ns, True)
+    assert transfer.last_row() is None
 
 
 @pytest.mark.parametrize("first", [True, False])
