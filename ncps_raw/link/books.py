@@ -63,7 +63,7 @@ class Figures:
         if self.elapsed_ns < SHORTEST_NS:
             return f"{_SHORT}: less than {SHORTEST_NS // 10**6} ms"
         if not self.sent and (self.early or 0) * EARLY_PARTS > self.bytes:
-            return f"{_SHORT}: {self.early} of the bytes were here before the clock could begin"
+            return f"{_SHORT}: {self.early} of {self.bytes} bytes came before the clock could begin"
         if self.sent and self.elapsed_ns < LEAST_TRIPS * (self.min_rtt_us or 0) * 1000:
             return f"{_SHORT}: less than {LEAST_TRIPS} round trips of {(self.min_rtt_us or 0) / 1000:g} ms"
         return ""
@@ -81,6 +81,11 @@ def between_acknowledgements(elapsed_ns: int, min_rtt_us: int | None) -> tuple[i
     if not min_rtt_us or elapsed_ns < ROUND_TRIPS * min_rtt_us * 1000:
         return elapsed_ns, None
     return elapsed_ns - min_rtt_us * 1000, min_rtt_us * 1000
+
+
+def counted(count: int, noun: str) -> str:
+    """``1 byte``, ``2 bytes``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def human(value: Fraction | float | int, binary: bool = False) -> str:
@@ -119,10 +124,9 @@ def dd_line(count: int, elapsed_ns: int | None, *, short: bool = False) -> str:
 
     ``short``: the time is too short for a speed.
     """
-    noun = "byte" if count == 1 else "bytes"
     inside = [f"{human(count)}B", f"{human(count, binary=True)}B"]
     inside = inside[: (count >= 1000) + (count >= 1024)]
-    head = f"{count} {noun}" + (f" ({', '.join(inside)})" if inside else "")
+    head = counted(count, "byte") + (f" ({', '.join(inside)})" if inside else "")
     if elapsed_ns is None:
         return f"{head} copied, unknown s, unknown B/s"
     if short or not elapsed_ns:
@@ -303,20 +307,19 @@ def text(figures: Figures) -> list[str]:
         lines = [f"bytes {verb} unknown"]
     else:
         lines = [
-            f"{blocks(count, figures.block)} blocks of {figures.block} bytes {verb}",
+            f"{blocks(count, figures.block)} blocks of {counted(figures.block, 'byte')} {verb}",
             summary(figures),
             f"  {rates(figures.bytes_per_s, figures.no_rate)}",
         ]
     if figures.sent:
         lines.append(f"  {_sender_clock(figures)}")
         if figures.handed_bytes is not None and figures.handed_ns is not None:
-            lines.append(
-                f"  handed to the kernel: {figures.handed_bytes} bytes in {figures.handed_ns / 1e9:g} s (not the speed)"
-            )
+            took = f"{counted(figures.handed_bytes, 'byte')} in {figures.handed_ns / 1e9:g} s"
+            lines.append(f"  handed to the kernel: {took} (not the speed)")
         if figures.retransmits is not None and figures.srtt_us is not None:
             lines.append(
                 f"  retransmits {figures.retransmits}, smoothed RTT {figures.srtt_us / 1000:g} ms, "
-                f"congestion window {figures.cwnd} segments"
+                f"congestion window {'unknown' if figures.cwnd is None else counted(figures.cwnd, 'segment')}"
             )
     else:
         sync = f", {figures.fsync_ns / 1e9:g} s of it for fsync" if figures.fsync_ns else ""

@@ -377,7 +377,7 @@ class Transfer:
         failures = [pump.failure for pump in self.pumps if isinstance(pump.failure, NcpsError)]
         found = [str(failure) for failure in failures]
         found += [
-            f"{sender.source.name} had only {sender.moved} of the {sender.most} bytes that were to be sent"
+            f"{sender.source.name} had only {sender.moved} of the {_bytes(sender.most)} that were to be sent"
             for sender in self.senders
             if sender.source_ended and not sender.complete and not sender.failure
         ]
@@ -407,7 +407,7 @@ class Transfer:
         missing = 0 if sent is None or sent.clock_end != HANDED else (sent.handed_bytes or 0) - (sent.bytes or 0)
         if self._base is None and missing > 0 and not found:
             found.append(
-                f"{missing} bytes handed over were not acknowledged when the time was up"
+                f"{_bytes(missing)} of what was handed over not acknowledged when the time was up"
                 + self._on_some(lambda one: isinstance(one, Sender) and one.clock_end == HANDED)
             )
         word: str | None = None
@@ -419,7 +419,7 @@ class Transfer:
             return [f"the other end was interrupted ({word})"]
         if short:
             why = "the other end had no more" if word == DONE else "the peer ended early"
-            found.append(f"received {got} of {expected} bytes: {why}")
+            found.append(f"received {got} of {_bytes(expected)}: {why}")
         if word == GONE and not found:
             found.append("the peer left before it said that it had finished: it was killed")
         return found
@@ -432,7 +432,9 @@ class Transfer:
         return f", on {count} of {len(self.pumps)} streams: does the other end take as many (--streams)?"
 
     def _too_many_streams(self) -> str:
-        more = f"{self.surplus} more connection{'s' if self.surplus > 1 else ''} of the same peer got nothing"
+        more = (
+            f"{self.surplus} more {'connection' if self.surplus == 1 else 'connections'} of the same peer got nothing"
+        )
         if self.plan.receives and self.plan.sink is not None:
             return f"{more}: one file holds one stream; start the other end with --streams 1"
         both = self.connections + self.surplus
@@ -445,6 +447,10 @@ def too_few_streams(came: int, wanted: int) -> str:
         f"only {came} of {wanted} streams came: start the other end with --streams {wanted}, "
         f"or this one with --streams {came}"
     )
+
+
+def _bytes(count: int | None) -> str:
+    return books.counted(count or 0, "byte")
 
 
 def _ended_early(pump: Pump) -> str:

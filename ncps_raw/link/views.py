@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from ncps_raw.link import books, explain
 from ncps_raw.link.books import Figures
 from ncps_raw.link.explain import Explanation
+
+LEAST_FOR_CPU: Final = 100_000_000
+"""Bytes from which on processor time per GB says something."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +40,16 @@ class Report:
         """The direction the command is named after."""
         return self.sent if self.command == "send" else self.received
 
+    @property
+    def cpu_s_per_gb(self) -> float | None:
+        """None of a run so small that the time is that of beginning and ending."""
+        moved = sum(figures.bytes or 0 for figures in (self.sent, self.received) if figures is not None)
+        return self.cpu_s * 1e9 / moved if moved >= LEAST_FOR_CPU else None
+
 
 def plain(report: Report) -> dict[str, Any]:
     """All keys. ``bytes seconds bytes_per_s`` at the top are those of the command's own direction."""
     own = report.own
-    moved = sum(figures.bytes or 0 for figures in (report.sent, report.received) if figures is not None)
     out: dict[str, Any] = {
         "type": "report",
         "command": report.command,
@@ -55,7 +63,7 @@ def plain(report: Report) -> dict[str, Any]:
         "far": None,
         "warmup_s": report.warmup_ns / 1e9,
         "cpu_s": report.cpu_s,
-        "cpu_s_per_gb": report.cpu_s * 1e9 / moved if moved else None,
+        "cpu_s_per_gb": report.cpu_s_per_gb,
         "interrupted": report.ended_by,
         "problems": list(report.problems),
         "exit_code": report.exit_code,
@@ -96,8 +104,7 @@ def text(report: Report) -> str:
                 lines += ["at the other end:", *(f"  {line}" for line in books.text(figures))]
     if report.far_note and report.far_note not in report.problems:
         lines.append(f"without the other end's figures: {report.far_note}")
-    moved = sum(figures.bytes or 0 for figures in (report.sent, report.received) if figures is not None)
-    each = f", {report.cpu_s * 1e9 / moved:.3g} s per GB" if moved else ""
+    each = "" if report.cpu_s_per_gb is None else f", {report.cpu_s_per_gb:.3g} s per GB"
     lines.append(f"  with {report.peer}; {report.cpu_s:.3g} s of processor time here{each}")
     if report.warmup_ns:
         lines.append(f"  without the first {report.warmup_ns / 1e9:g} s")

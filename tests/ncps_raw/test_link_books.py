@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -95,8 +96,8 @@ def of(sent: bool, count: int, elapsed_ns: int, early: int | None = None, min_rt
         (of(True, 65_536, 5_000), "less than 10 ms"),
         (of(False, 65_536, 5_000), "less than 10 ms"),
         (of(False, 65_536, 0), "less than 10 ms"),
-        (of(False, 65_536, 40_000_000, early=65_536), "65536 of the bytes were here before the clock could begin"),
-        (of(False, 65_536, 40_000_000, early=1_311), "1311 of the bytes were here before"),
+        (of(False, 65_536, 40_000_000, early=65_536), "65536 of 65536 bytes came before the clock could begin"),
+        (of(False, 65_536, 40_000_000, early=1_311), "1311 of 65536 bytes came before"),
         (of(False, 65_536, 40_000_000, early=1_310), ""),
         (of(True, 65_536, 40_000_000, min_rtt_us=20_001), "less than 2 round trips of 20.001 ms"),
         (of(True, 65_536, 40_000_000, min_rtt_us=20_000), ""),
@@ -134,6 +135,14 @@ def test_handed_over_stands_apart_and_is_not_called_the_speed() -> None:
     plain = books.plain(PLAIN)
     assert plain["bytes_per_s"] == pytest.approx(plain["bytes"] / plain["seconds"])
     assert plain["sender_handed_over_s"] == 13.0
+
+
+@pytest.mark.parametrize("figures", [replace(PLAIN, bytes=n, handed_bytes=n, block=n, cwnd=n) for n in (1, 2, 21)])
+def test_one_is_not_called_several(figures: Figures) -> None:
+    text = "\n".join(books.text(replace(figures, retransmits=0, srtt_us=100)))
+    assert not re.search(r"\b1 (bytes|segments)\b", text)
+    assert not re.search(r"(\d\d|[2-9]) (byte|segment)\b", text)
+    assert text.count("byte") >= 3
 
 
 def test_streams_are_added() -> None:

@@ -74,6 +74,16 @@ def test_fewer_bytes_than_expected_are_a_problem() -> None:
     assert transfer.verdict == (("received 999 of 1000 bytes: the peer ended early",), 1)
 
 
+def test_one_byte_that_is_missing_is_said_in_the_singular() -> None:
+    transfer = transfer_of(LinkPlan(sends=False, size=1), most_in=1)
+    with pair() as (near, far):
+        near.close()
+        transfer.add(far)
+        until(tended(transfer), "the end")
+        transfer.close()
+    assert transfer.verdict == (("received 0 of 1 byte: the peer ended early",), 1)
+
+
 def test_left_in_the_middle_it_has_the_figures_so_far() -> None:
     transfer = transfer_of(LinkPlan(sends=False))
     with pair() as (near, far):

@@ -3,6 +3,8 @@
 import json
 from dataclasses import replace
 
+import pytest
+
 from ncps_raw.link import views
 from ncps_raw.link.books import Figures
 from ncps_raw.link.explain import Explanation, Speed
@@ -18,7 +20,7 @@ def test_keys_that_scripts_rely_on() -> None:
     assert (plain["bytes"], plain["seconds"], plain["bytes_per_s"]) == (3_000_000, 2.0, 1_500_000.0)
     assert plain["sender_handed_over_s"] == plain["sent"]["sender_handed_over_s"] == 0.1
     assert plain["far"]["received"]["fsync_s"] == 0.5
-    assert plain["cpu_s_per_gb"] == 100.0
+    assert plain["cpu_s_per_gb"] is None
     assert (plain["received"], plain["interrupted"], plain["problems"], plain["exit_code"]) == (None, None, [], 0)
 
 
@@ -28,6 +30,14 @@ def test_of_recv_the_sender_s_time_comes_from_the_far_end() -> None:
     assert (
         views.plain(replace(REPORT, command="recv", sent=None, received=READ, far=None))["sender_handed_over_s"] is None
     )
+
+
+@pytest.mark.parametrize(("moved", "told"), [(1, None), (99_999_999, None), (100_000_000, 3.0), (3_000_000_000, 0.1)])
+def test_processor_time_per_gb_is_told_of_what_is_large_enough(moved: int, told: float | None) -> None:
+    report = replace(REPORT, sent=replace(SENT, bytes=moved), far=None)
+    assert views.plain(report)["cpu_s_per_gb"] == (None if told is None else pytest.approx(told))
+    assert ("s per GB" in views.text(report)) is (told is not None)
+    assert "0.3 s of processor time here" in views.text(report)
 
 
 def test_text_holds_everything_once() -> None:
