@@ -19,14 +19,16 @@ import pytest
 from ncps_capture import process
 from ncps_capture.capfile import open_capture
 from ncps_capture.decode import decode
-from ncps_capture.errors import CaptureUnavailable
+from ncps_capture.errors import CaptureUnavailable, FileFault, UsageError
 from ncps_capture.handshake import HandshakeTable, books_of, merge_rows
+from ncps_capture.pcapwrite import PcapWriter
 from ncps_capture.process import CaptureProcess, CaptureResult, Counters
 from ncps_capture.segments import (
     ANSWERED,
     HANDSHAKE,
     UNKNOWN,
     WIRE_FIELDS,
+    Batch,
     Books,
     CaptureSpec,
     Handshakes,
@@ -37,6 +39,7 @@ LO = "lo" if sys.platform.startswith("linux") else "lo0"
 ROOT = os.name == "posix" and os.geteuid() == 0
 needs_root = pytest.mark.skipif(not ROOT, reason="needs root: capturing on the loopback interface")
 DEADLINE_S = 15.0
+FORK = multiprocessing.get_context("fork")
 
 
 @pytest.fixture
@@ -300,6 +303,42 @@ def test_a_file_that_cannot_be_written_is_told_before_the_load_begins(
 ) -> None:
     with pytest.raises(CaptureUnavailable, match=reason):
         CaptureProcess.start(replace(spec, **change)).wait_ready()
+
+
+@pytest.mark.capture
+@needs_root
+def test_a_filter_that_is_none_is_the_fault_of_who_typed_it(spec: CaptureSpec) -> None:
+    with pytest.raises(UsageError, match="the filter 'tcp port of call' is not accepted"):
+        CaptureProcess.start(replace(spec, own_filter="tcp port of call")).wait_ready()
+
+
+@pytest.mark.capture
+@needs_root
+def test_a_file_that_can_take_no_more_is_remarked_when_it_happens(
+    spec: CaptureSpec, servers: list[socket.socket], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what remarks were not asked for do not stand in the way of the result."""
+
+    def full(writer: PcapWriter, batch: Batch) -> None:
+        raise FileFault("cannot write it")
+
+    monkeypatch.setattr(PcapWriter, "write", full)
+    for asked in (True, False):
+        capture = CaptureProcess.start(replace(spec, write_path=str(tmp_path / "x.pcap")), FORK)
+        capture.wait_ready()
+        assert capture.remarks() == []
+        connect(servers[0], 3)
+        said: list[str] = []
+        while asked and not said:
+            wait_for(capture._pipe.poll)
+            said = capture.remarks()
+        result = capture.finish(expected_answered=3)
+        assert result.books.answered == 3
+        assert [*said, *capture.remarks()] == [
+            "cannot write it: what follows is measured, but not saved; make room, and begin another file"
+        ]
+        assert result.write_problem is not None
+        assert capture.remarks() == []
 
 
 @pytest.mark.capture

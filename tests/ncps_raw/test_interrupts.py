@@ -26,6 +26,18 @@ def test_the_first_stops_and_the_second_leaves(number: signal.Signals) -> None:
         assert interrupts.stopped_by == number.name
 
 
+def test_where_nothing_can_be_reported_the_first_leaves() -> None:
+    with Interrupts() as interrupts:
+        interrupts.leave_at_once()
+        with pytest.raises(LeaveNow):
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert interrupts.leaving
+    with Interrupts() as interrupts:
+        os.kill(os.getpid(), signal.SIGTERM)  # it came before that was known
+        with pytest.raises(LeaveNow):
+            interrupts.leave_at_once()
+
+
 def test_nothing_swallows_a_wish_to_leave() -> None:
     assert not issubclass(LeaveNow, Exception)
     assert LEFT_BY_SECOND == 128 + signal.SIGINT

@@ -53,6 +53,33 @@ def test_rows_come_while_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert np.array_equal(merge_rows(np.concatenate(parts)), merge_rows(np.concatenate(whole)))
 
 
+def test_it_stops_between_two_batches_and_says_how_far_it_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of a file that was looked into and not begun: nothing of it is counted."""
+    monkeypatch.setattr("ncps_capture.pcapfile.BATCH_ROWS", 600)
+    packets = [p for n in range(1000) for p in handshake(n * MS, sport=1 + n, isn=n)]
+    path = save(tmp_path / "long.pcap", sorted(packets, key=lambda item: item[0]))
+    later = save(tmp_path / "later.pcap", handshake(60_000 * MS))
+    reasons = iter([None, None])
+    rows: list[Any] = []
+    facts = read_captures([str(path), str(later)], rows.append, stopped=lambda: next(reasons, "SIGTERM"))
+    assert (facts.interrupted, facts.books.packets, facts.books.syn) == ("SIGTERM", 1200, 401)
+    assert [(source.packets, source.damaged) for source in facts.sources] == [(1200, False), (0, False)]
+    share = 100 * path.stat().st_size // (path.stat().st_size + later.stat().st_size)
+    assert facts.warnings == [f"interrupted: only the first 1,200 packets, {share} % of the bytes were read"]
+    assert len(merge_rows(np.concatenate(rows))) == 401
+    with pytest.raises(FileFault, match="interrupted before its first packet"):
+        read_captures([str(path)], rows.append, stopped=lambda: "SIGTERM")
+    assert read_captures([str(path)], rows.append, stopped=lambda: None).interrupted is None
+
+
+def test_a_file_named_again_is_read_once_and_that_is_said(tmp_path: Path) -> None:
+    path, link = save(tmp_path / "a.pcap", handshake(0)), tmp_path / "b.pcap"
+    link.symlink_to(path)
+    facts = read_captures([str(path), str(link)], lambda rows: None)
+    assert (facts.books.syn, [source.name for source in facts.sources]) == (1, [str(path)])
+    assert facts.warnings == [f"{link} is {path} by another name: it is read once"]
+
+
 def test_a_file_without_anything_to_read_is_told(tmp_path: Path) -> None:
     with pytest.raises(FileFault, match="0 of 1 packets decoded: link type 250"):
         read_captures([str(save(tmp_path / "x.pcap", [(0, b"x" * 60)], 250))], lambda rows: None)
