@@ -49,11 +49,14 @@ class _Prepared:
             prepared, self._source = self._source, None
         return prepared or open_source(self._plan)
 
-    def sink(self) -> Sink:
-        """The one prepared, then others like it."""
+    def sink(self, *, explain: bool) -> Sink:
+        """The one prepared, then others like it. ``explain``: the time until it is on the device counts."""
         with self._lock:
             prepared, self._sink = self._sink, None
-        return prepared or open_sink(self._plan)
+        sink = prepared or open_sink(self._plan)
+        if explain:
+            sink.until_lasting()
+        return sink
 
 
 class _Run:
@@ -75,7 +78,7 @@ class _Run:
             peer,
             ring,
             make_source=self.prepared.source,
-            make_sink=self.prepared.sink,
+            make_sink=lambda: self.prepared.sink(explain=plan.explain),
             streams=plan.streams,
             most_out=plan.size if plan.transmits else None,
             most_in=most_in,
@@ -106,7 +109,7 @@ class _Run:
             sent,
             received,
             far,
-            self._explanation(transfer) if transfer.plan.explain else None,
+            self._explanation(transfer, far) if self.plan.explain else None,
             problems,
             transfer.ended_by,
             cpu_s,
@@ -127,9 +130,11 @@ class _Run:
         self.alone[other] = Speed(None, _NOT_ASKED) if guest is None else guest.edge()
         self.alone["network"] = Speed(None, _NOT_ASKED) if guest is None else guest.network()
 
-    def _explanation(self, transfer: Transfer) -> Explanation:
+    def _explanation(self, transfer: Transfer, far: Both | None) -> Explanation:
         sent, received = transfer.result
-        own = sent if self.plan.sends else received
+        # Of the receiving end where that is known: its clock has what the sink does to the whole.
+        taken = (None if far is None else far[1]) if self.plan.sends else received
+        own = taken or sent
         return Explanation(
             self.alone["source"],
             self.alone["network"],
@@ -137,6 +142,7 @@ class _Run:
             Speed(None, "nothing came through") if own is None else Speed(own.bytes_per_s, own.no_rate),
             None if sent is None else sent.rwnd_limited,
             None if sent is None else sent.busy,
+            self.plan.limit if self.guest is None else self.guest.limit,
         )
 
 

@@ -1,7 +1,8 @@
 """Pure: four speeds -> which part is the bottleneck, in a sentence. No clock, no socket.
 
 The one idea: each part is measured alone, then all together. The slowest part alone is the bottleneck if all together
-is about as fast; if all together is clearly slower than every part, the parts hinder each other on this machine.
+is about as fast; if all together is clearly slower than every part, the parts hinder each other on this machine. A part
+that was slower alone than the whole cannot be what holds it up: then the figures do not fit, and that is said.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from ncps_raw.link import books
 PARTS: Final = ("source", "network", "sink", "together")
 _NEAR: Final = 0.75
 """All together at this part of the slowest alone counts as explained by it."""
+_FASTER: Final = 1.25
+"""All together at so many times the slowest alone: what was measured alone is not what the whole has met."""
+_AT_LIMIT: Final = 0.95
 _BUSY: Final = 0.85
 
 
@@ -38,6 +42,7 @@ class Explanation:
     together: Speed
     receiver_limited: float | None = None  # share of the transfer in which the peer's window was full
     busy: float | None = None  # share in which there was anything to send
+    limit: int | None = None  # bytes a second that --limit allows
 
     def parts(self) -> list[tuple[str, Speed]]:
         """(name, speed) in the order of PARTS."""
@@ -55,13 +60,20 @@ def sentence(explanation: Explanation) -> str:
         if speed.bytes_per_s is not None and not speed.unlimited
     }
     figures = ", ".join(f"{name} {_figure(speed)}" for name, speed in explanation.parts())
+    if explanation.limit is not None and together >= _AT_LIMIT * explanation.limit:
+        return f"The limit is the bottleneck, {_rate(explanation.limit)} as asked for with --limit: {figures}."
     if "network" not in alone:
         return f"{_by_the_kernel(explanation, alone, together)}: {figures}."
-    slowest = min(alone, key=lambda name: alone[name] or 0)
+    slowest = min(alone, key=lambda name: alone[name])
     if together < _NEAR * alone[slowest]:
         return (
             f"The machine is the bottleneck: all together is slower than each part alone, "
             f"so the parts hinder each other: {figures}."
+        )
+    if together > _FASTER * alone[slowest]:
+        return (
+            f"No part can be named: all together was faster than the {slowest} alone, so one of the two met a better "
+            f"moment (a cache, other work on the machine); try again with more data: {figures}."
         )
     cpu = explanation.network.cpu
     if slowest == "network" and cpu is not None and cpu >= _BUSY:
@@ -70,10 +82,10 @@ def sentence(explanation: Explanation) -> str:
     return f"{where} is the bottleneck: {figures}."
 
 
-def _by_the_kernel(explanation: Explanation, alone: Mapping[str, float | None], together: float) -> str:
+def _by_the_kernel(explanation: Explanation, alone: Mapping[str, float], together: float) -> str:
     """Without a measurement of the network alone: what was measured, and what the kernel waited for."""
-    for name, rate in sorted(alone.items(), key=lambda item: item[1] or 0):
-        if rate is not None and together >= _NEAR * rate:
+    for name, rate in sorted(alone.items(), key=lambda item: item[1]):
+        if _NEAR * rate <= together <= _FASTER * rate:
             return f"The {name} is the bottleneck, as fast alone as with all together"
     if explanation.busy is not None and explanation.busy < 0.5:
         return f"The source is the bottleneck: nothing waited to be sent for {1 - explanation.busy:.0%} of the time"
@@ -90,7 +102,11 @@ def _by_the_kernel(explanation: Explanation, alone: Mapping[str, float | None], 
 def _figure(speed: Speed) -> str:
     if speed.bytes_per_s is None:
         return f"not measured ({speed.why})" if not speed.unlimited else speed.why
-    return f"{books.human(speed.bytes_per_s)}B/s"
+    return _rate(speed.bytes_per_s)
+
+
+def _rate(bytes_per_s: float) -> str:
+    return f"{books.human(bytes_per_s)}B/s"
 
 
 def text(explanation: Explanation) -> list[str]:

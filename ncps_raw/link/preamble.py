@@ -75,6 +75,7 @@ class Wish:
     size: int | None
     duration_ns: int | None
     warmup_ns: int
+    explain: bool = False  # what goes into a file counts when it is on the device
 
 
 def wish_of(message: Mapping[str, Any]) -> Wish:
@@ -89,4 +90,4 @@ def wish_of(message: Mapping[str, Any]) -> Wish:
         raise ValueError("a number is missing")
     if not isinstance(streams, int) or not isinstance(warmup, int) or not 0 < streams <= 1000:
         raise ValueError("streams must be 1 to 1000")
-    return Wish(sends, bidirectional, streams, size, duration, warmup)
+    return Wish(sends, bidirectional, streams, size, duration, warmup, message.get("explain") is True)

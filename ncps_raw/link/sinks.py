@@ -34,6 +34,9 @@ class Sink(Protocol):
     def take(self, sock: socket.socket, most: int) -> int:
         """Take; raises OSError of the connection, FileFault of the sink."""
 
+    def until_lasting(self) -> None:
+        """A file counts as finished when it is on the device."""
+
     def finish(self) -> bool:
         """All has been taken: make it lasting if that was asked for; whether it was."""
 
@@ -62,6 +65,9 @@ class Discard:
         """See Sink."""
         return sock.recv_into(self._room, min(most, self._most), self._flags)
 
+    def until_lasting(self) -> None:
+        """See Sink."""
+
     def finish(self) -> bool:
         """See Sink."""
         return False
@@ -82,7 +88,8 @@ class Descriptor:
         self._pipe: tuple[int, int] | None = None
         mode = os.fstat(file).st_mode
         self._direct = stat.S_ISFIFO(mode)
-        self._fresh = own and stat.S_ISREG(mode)
+        self._regular = own and stat.S_ISREG(mode)
+        self._fresh = self._regular
         self._splices = not copy and hasattr(os, "splice") and (self._direct or stat.S_ISREG(mode))
         if self._splices and not self._direct:
             self._pipe = os.pipe()
@@ -143,6 +150,10 @@ class Descriptor:
 
     def _fault(self, error: OSError) -> FileFault:
         return FileFault(f"cannot write {self._name}: {error.strerror}")
+
+    def until_lasting(self) -> None:
+        """See Sink."""
+        self._fsync = self._fsync or self._regular
 
     def finish(self) -> bool:
         """See Sink."""

@@ -76,6 +76,7 @@ def adapted(plan: LinkPlan, wish: Wish) -> LinkPlan:
         streams=wish.streams,
         warmup_ns=plan.warmup_ns or wish.warmup_ns,
         both=True,
+        explain=wish.explain,
     )
     return whole if wish.sends else no_longer(whole, wish.size, wish.duration_ns)
 
@@ -170,14 +171,15 @@ class Host(threading.Thread):
             self._refuse(f"the listener {verb} too: start the other command at one end")
             return
         plan = adapted(self._plan, wish)
-        self._line.say(ok=True, takes_bytes=plan.expected, takes_ns=plan.duration_ns if wish.sends else None)
+        takes_ns = plan.duration_ns if wish.sends else None
+        self._line.say(ok=True, takes_bytes=plan.expected, takes_ns=takes_ns, limit=plan.limit)
         while (order := self._line.hear(None)) is not None:
             if order.get("do") == "edge":
                 speed = measure.edge_alone(plan)
                 self._line.say(bytes_per_s=speed.bytes_per_s, why=speed.why, unlimited=speed.unlimited)
             elif order.get("do") == "network":
-                arrival = self._arrivals.get(timeout=ANSWER_S)
-                speed = measure.network_alone(arrival.sock, plan, sends=plan.sends)
+                socks = [self._arrivals.get(timeout=ANSWER_S).sock for _ in range(plan.streams)]
+                speed = measure.network_alone(socks, plan, sends=plan.sends)
                 self._line.say(bytes_per_s=speed.bytes_per_s, why=speed.why, cpu=speed.cpu)
             elif order.get("do") == "go":
                 arrivals = [self._arrivals.get(timeout=ANSWER_S) for _ in range(plan.streams)]
@@ -222,9 +224,11 @@ class Guest:
                 size=size,
                 duration_ns=plan.duration_ns,
                 warmup_ns=plan.warmup_ns,
+                explain=plan.explain,
             )
             told = self._hear(ANSWER_S)
             takes = [_whole(told, name) for name in ("takes_bytes", "takes_ns")]
+            self.limit = _whole(told, "limit") if not plan.sends else plan.limit
         if plan.sends:
             self.plan = no_longer(plan, *takes)
 
@@ -239,17 +243,17 @@ class Guest:
         """The far end's source or sink, alone."""
         with self._explained():
             self._line.say(do="edge")
-            told = self._hear(ANSWER_S)
+            told = self._hear(_DONE_S)  # a slow device takes its time
         return Speed(_rate(told), str(told.get("why", "")), unlimited=told.get("unlimited") is True)
 
     def network(self) -> Speed:
         """The network alone, as the receiving end saw it; the larger of both ends' shares of a core."""
         with self._explained():
             self._line.say(do="network")
-            sock = self.connect(NETWORK)
-            if sock is None:
+            socks = [sock for _ in range(self.plan.streams) if (sock := self.connect(NETWORK)) is not None]
+            if len(socks) < self.plan.streams:
                 return Speed(None, "interrupted")
-            here = measure.network_alone(sock, self.plan, sends=self.plan.sends)
+            here = measure.network_alone(socks, self.plan, sends=self.plan.sends)
             told = self._hear(ANSWER_S)
         cpu = told.get("cpu")
         share = max(here.cpu or 0.0, float(cpu) if isinstance(cpu, int | float) else 0.0)

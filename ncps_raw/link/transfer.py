@@ -407,7 +407,7 @@ class Transfer:
         missing = 0 if sent is None or sent.clock_end != HANDED else (sent.handed_bytes or 0) - (sent.bytes or 0)
         if self._base is None and missing > 0 and not found:
             found.append(
-                f"{_bytes(missing)} of what was handed over not acknowledged when the time was up"
+                f"{_bytes(missing)} handed over, but not acknowledged when the time was up"
                 + self._on_some(lambda one: isinstance(one, Sender) and one.clock_end == HANDED)
             )
         word: str | None = None

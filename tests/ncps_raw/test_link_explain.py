@@ -1,6 +1,10 @@
 """Four speeds and what they mean."""
 
+import re
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ncps_raw.link import explain
 from ncps_raw.link.explain import Explanation, Speed
@@ -17,6 +21,9 @@ UNKNOWN = Speed(None, "needs --both")
         (Speed(300 * M), Speed(110 * M), Speed(500 * M), Speed(108 * M), "The network is the bottleneck"),
         (Speed(300 * M), Speed(110 * M), Speed(50 * M), Speed(49 * M), "The sink is the bottleneck"),
         (Speed(300 * M), Speed(310 * M), Speed(320 * M), Speed(100 * M), "The machine is the bottleneck"),
+        (Speed(30 * M), Speed(110 * M), Speed(500 * M), Speed(40 * M), "No part can be named: all together was faster"),
+        (FREE, Speed(110 * M), FREE, Speed(300 * M), "No part can be named: all together was faster than the network"),
+        (Speed(30 * M), UNKNOWN, UNKNOWN, Speed(90 * M), "The bottleneck is the network or the far end"),
         (FREE, Speed(900 * M, cpu=0.99), FREE, Speed(900 * M), "The machine is the bottleneck"),
         (FREE, Speed(110 * M, cpu=0.1), FREE, Speed(110 * M), "The network is the bottleneck"),
         (Speed(30 * M), UNKNOWN, UNKNOWN, Speed(29 * M), "The source is the bottleneck"),
@@ -53,6 +60,39 @@ def test_without_the_far_end_the_kernel_s_waiting_decides(
 ) -> None:
     one = Explanation(FREE, UNKNOWN, UNKNOWN, Speed(100 * M), limited, busy)
     assert explain.sentence(one).startswith(begins)
+
+
+def test_a_limit_that_was_asked_for_is_what_limits() -> None:
+    alone = (Speed(300 * M), Speed(110 * M), FREE)
+    for together, begins in ((10 * M, "The limit is the bottleneck, 10 MB/s as asked"), (9 * M, "The machine")):
+        assert explain.sentence(Explanation(*alone, Speed(together), limit=10_000_000)).startswith(begins)
+
+
+RATES = st.none() | st.floats(1e3, 1e11)
+
+
+@given(RATES, RATES, RATES, st.floats(1e3, 1e11), st.none() | st.floats(0, 1), st.none() | st.integers(1000, 10**11))
+def test_no_part_is_named_that_was_slower_than_the_whole(
+    source: float | None,
+    network: float | None,
+    sink: float | None,
+    together: float,
+    busy: float | None,
+    limit: int | None,
+) -> None:
+    speeds = {name: FREE if rate is None else Speed(rate) for name, rate in (("source", source), ("sink", sink))}
+    net = UNKNOWN if network is None else Speed(network)
+    one = Explanation(speeds["source"], net, speeds["sink"], Speed(together), None, busy, limit)
+    said = explain.sentence(one)
+    named = re.match(r"The (source|network|sink|machine) is the bottleneck", said)
+    measured = {name: rate for name, rate in (("source", source), ("network", network), ("sink", sink)) if rate}
+    if named and network is not None:
+        slowest = min(measured.values())
+        if named[1] == "machine":
+            assert together < slowest
+        else:
+            assert measured[named[1]] == slowest
+            assert 0.75 * slowest <= together <= 1.25 * slowest
 
 
 def test_views_hold_the_four_figures() -> None:

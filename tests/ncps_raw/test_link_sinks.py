@@ -52,6 +52,15 @@ def test_a_file_holds_what_came_and_nothing_of_before(tmp_path: Path, copy: bool
     assert path.read_bytes() == DATA
 
 
+def test_a_file_can_be_asked_for_to_count_when_it_is_on_the_device(tmp_path: Path) -> None:
+    for name, lasting in ((str(tmp_path / "f"), True), ("/dev/null", False), (None, False)):
+        sink = open_sink(LinkPlan(sends=False, sink=name))
+        sink.until_lasting()
+        assert taken(sink) == len(DATA)
+        assert sink.finish() is lasting
+        sink.close()
+
+
 @pytest.mark.skipif(not hasattr(os, "splice"), reason="this system has no splice")
 def test_a_file_opened_for_appending_is_written_without_splice(tmp_path: Path) -> None:
     path = tmp_path / "f"

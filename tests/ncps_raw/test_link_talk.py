@@ -41,7 +41,7 @@ def wish(**change: object) -> bytes:
 
 def test_an_order_is_answered() -> None:
     said = answers(LinkPlan(sends=False), wish(), preamble.line({"do": "edge"}))
-    assert said[0] == {"ok": True, "takes_bytes": None, "takes_ns": None}
+    assert said[0] == {"ok": True, "takes_bytes": None, "takes_ns": None, "limit": None}
     assert said[1]["unlimited"] is True
 
 
