@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from ncps_analysis.captured import CLIENT_TO_SERVER, CaptureFacts, SourceFacts
 from ncps_analysis.wording import many
-from ncps_capture.acks import AckWatch
 from ncps_capture.capfile import CaptureFile, open_capture
-from ncps_capture.decode import decode
+from ncps_capture.decoded import Piece, pieces
 from ncps_capture.errors import FileFault
 from ncps_capture.handshake import HandshakeTable
 from ncps_capture.live import link_type_name
 from ncps_capture.memory import keep_freed_memory
-from ncps_capture.segments import ACK, RST, SYN, Batch, Handshakes, Segments
+from ncps_capture.segments import ACK, RST, SYN, Handshakes, Segments
 
 from ncps_raw.inputs import Ending, Interrupted, Stopped, cannot_open, distinct, opened
 
@@ -60,10 +59,10 @@ def read_captures(
     captures: CaptureFile | MergedCapture | None = None
     try:
         captures = _open(names, ending)
-        for batch in captures.batches():
+        for piece in pieces(captures, reader.every_ack):
             if ending.due():
                 raise Interrupted
-            reader.take(batch)
+            reader.take(piece)
             if progress is not None:
                 progress(captures.bytes_read, captures.size, reader.facts.books.packets)
     except Interrupted:
@@ -97,26 +96,28 @@ class _Reader:
         self.facts = CaptureFacts()
         self._sink = sink
         self._table = HandshakeTable(dup_window_ns, third_ack=True)
-        self._watches = [AckWatch() for _ in range(files)]
         self._packets = [0] * files  # taken so far, of each file
         self._went_on = _WentOn()
         self._level = 0
         self._new_segments = self._new_packets = 0
 
-    def take(self, batch: Batch) -> None:
-        """Count a batch, and keep what matters to handshakes."""
-        facts = self.facts
-        # Of the ACKs those that complete or challenge a handshake; all, as long as nothing seems to be answered.
-        every = not facts.books.synack and not self._went_on.proven
-        segments, of_batch = decode(batch, every, tunnels=True, acks=self._watches[batch.source])
-        facts.books += of_batch
-        self._packets[batch.source] += of_batch.packets
-        if not len(batch.t_ns):
+    def every_ack(self) -> bool:
+        """Of the ACKs those matter that complete or challenge a handshake; all, as long as nothing seems answered."""
+        return not self.facts.books.synack and not self._went_on.proven
+
+    def take(self, piece: Piece) -> None:
+        """Count a piece, and keep what matters to handshakes."""
+        facts, segments = self.facts, piece.segments
+        every = self.every_ack()
+        facts.books += piece.books
+        self._packets[piece.source] += piece.books.packets
+        if piece.times is None:
             return
+        first_ns, last_ns, latest_ns = piece.times
         if facts.first_t_ns is None:
-            facts.first_t_ns = int(batch.t_ns[0])
-        facts.last_t_ns = max(facts.last_t_ns or int(batch.t_ns[0]), int(batch.t_ns.max()))
-        self._new_packets += of_batch.packets
+            facts.first_t_ns = first_ns
+        facts.last_t_ns = max(facts.last_t_ns or first_ns, latest_ns)
+        self._new_packets += piece.books.packets
         if len(segments):
             self._table.add(segments)
             self._level = max(self._level, _level(segments))
@@ -124,7 +125,7 @@ class _Reader:
             if every:
                 self._went_on.look(segments)
         if self._new_segments >= _SETTLE_SEGMENTS or self._new_packets >= _SETTLE_PACKETS:
-            self._sink(self._table.settle(int(batch.t_ns[-1])))
+            self._sink(self._table.settle(last_ns))
             self._new_segments = self._new_packets = 0
 
     def finish(self, files: Sequence[CaptureFile]) -> CaptureFacts:

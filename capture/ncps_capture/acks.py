@@ -64,8 +64,12 @@ class AckWatch:
     def _place(self, words: Words) -> Words:
         return (words * _ODD) >> self._shift
 
-    def may_matter(self, words: Words) -> Ints:
-        """Indices of the ACKs worth reading. ``words``: their numbers as they lie in memory, read as little-endian."""
+    def may_matter(self, words: Words, rows: Ints) -> Ints:
+        """Indices of the ACKs worth reading.
+
+        ``words``: their numbers as they lie in memory, read as little-endian; ``rows``: where they are in their batch,
+        for a watch that notes them.
+        """
         return np.flatnonzero(self._table[self._place(words)])
 
     def choose(self, acks: Segments, now_ns: int) -> Ints:
@@ -97,6 +101,22 @@ class AckWatch:
         gone[order[synacks[done]] - count] = True
         self._forget(gone)
         return chosen
+
+    @property
+    def waits(self) -> bool:
+        """Whether any ACK is awaited."""
+        return len(self._keys) > 0
+
+    @property
+    def awaited(self) -> tuple[Keys, Ints, Words]:
+        """What SYN-ACKs await so far: key, time and number of the acknowledgement; for ``go_on_with``."""
+        return self._keys, self._since, self._numbers
+
+    def go_on_with(self, keys: Keys, since_ns: Ints, numbers: Words) -> None:
+        """Await what another watch did, that saw the frames behind those of this one."""
+        self._keys = np.concatenate((self._keys, keys))
+        self._since = np.concatenate((self._since, since_ns))
+        self._numbers = np.concatenate((self._numbers, numbers))
 
     def _forget(self, gone: Bools) -> None:
         self._keys, self._since, self._numbers = self._keys[~gone], self._since[~gone], self._numbers[~gone]

@@ -73,3 +73,20 @@ class Format(Protocol):
 
     def end(self, rest: int, start: int) -> None:
         """Nothing more follows: ``rest`` bytes at ``start`` were not used."""
+
+    @property
+    def current(self) -> list[Interface]:
+        """Interfaces that the records from here on can be of."""
+
+    @property
+    def odd(self) -> bool:
+        """Whether more was learnt of what was taken than counts of packets."""
+
+    def twin(self, facts: Facts) -> Format:
+        """One that goes on from here with fresh ``facts``, which get ``current`` as their interfaces."""
+
+    def meets(self, data: Bytes, boundary: int, like: Bytes) -> int | None:
+        """Start of the first record that ends behind ``boundary``, as far as it can be told without the start of any.
+
+        ``like``: a record of about the same time. None if no chain of records leads over the boundary.
+        """

@@ -12,8 +12,8 @@ import os
 import select
 import stat
 import sys
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol, cast
 
@@ -25,6 +25,7 @@ from ncps_capture.errors import FileFault
 from ncps_capture.pcapfile import FILE_HEADER, MAGICS, Pcap
 from ncps_capture.pcapng import MAGIC, Pcapng
 from ncps_capture.segments import Batch
+from ncps_capture.stretches import Stretch, StretchReader, read_at
 
 CHUNK_BYTES: Final = 8 << 20
 
@@ -56,6 +57,7 @@ class CaptureFile(Facts):
                 head = _filled(self._stream, FILE_HEADER)
             self._format, used = self._recognise(head)
             self._rest: Bytes = np.frombuffer(head, np.uint8)[used:]
+            self._start, self._needs, self._ended = FILE_HEADER - len(self._rest), 0, False
         except BaseException:
             file.close()
             raise
@@ -66,36 +68,73 @@ class CaptureFile(Facts):
         return self._raw.count
 
     @property
+    def ended(self) -> bool:
+        """Whether all was read that can be."""
+        return self._ended
+
+    @property
     def link_type(self) -> int:
         """Of the first interface that has packets, or of the first at all; -1 if none is described."""
         used = [each for each in self.interfaces if each.packets] or self.interfaces
         return used[0].link_type if used else -1
 
-    def batches(self, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Batch]:
+    @property
+    def position(self) -> int:
+        """Byte of the file, or of what it was compressed from, that the next record starts at."""
+        return self._start
+
+    def batches(self, chunk_bytes: int = CHUNK_BYTES, pause: Callable[[], bool] = lambda: False) -> Iterator[Batch]:
         """Every frame that has a time, in file order; a batch is of one link type.
 
         About ``chunk_bytes`` are read at a time. FileFault if the file cannot be read; what is wrong *in* it ends the
-        reading, or does not, and is told in ``warnings``.
+        reading, or does not, and is told in ``warnings``. ``pause`` is asked behind each chunk: where it says so the
+        reading ends early, and another call goes on there.
         """
-        with closing(self._raw):
-            rest, start, needs = self._rest, FILE_HEADER - len(self._rest), 0
+        with ExitStack() as at_end:
+            at_end.callback(self.close)
             while True:
-                data = np.empty(len(rest) + max(chunk_bytes, needs - len(rest)), np.uint8)
-                data[: len(rest)] = rest
-                count = self._stream.readinto(data.data[len(rest) :])
-                data = data[: len(rest) + count]
-                taken = self._format.take(data, start)
+                left = len(self._rest)
+                data = np.empty(left + max(chunk_bytes, self._needs - left), np.uint8)
+                data[:left] = self._rest
+                self._rest = data[:0]  # and lets go of what was read before
+                count = self._stream.readinto(data.data[left:])
+                data = data[: left + count]
+                taken = self._format.take(data, self._start)
                 yield from taken.batches
-                rest, start, needs = data[taken.used :], start + taken.used, taken.needs
+                self._rest, self._start, self._needs = data[taken.used :], self._start + taken.used, taken.needs
                 if taken.stop or not count:
                     break
-            self._format.end(0 if taken.stop else len(rest), start)
+                if pause():
+                    at_end.pop_all()
+                    return
+            self._ended = True
+            self._format.end(0 if taken.stop else len(self._rest), self._start)
             if self._stream.damaged:
                 self.warn(self._stream.damaged)
                 self.damaged = self._stream.damaged
 
+    def stretch_reader(self) -> StretchReader | None:
+        """Of the file from ``position`` on; None if it can only be read from its beginning to its end."""
+        if self.size is None or self._stream is not self._raw or self._ended or not hasattr(os, "preadv"):
+            return None
+        like = np.zeros(64, np.uint8)
+        read_at(self._raw.descriptor(), self._start, like)
+        return StretchReader(self._raw.descriptor(), self._format, self.source, like)
+
+    def skip(self, stretch: Stretch) -> None:
+        """Take what begins at ``position`` as read: a stretch that was read otherwise."""
+        self._rest = np.zeros(0, np.uint8)
+        self._start, self._needs = stretch.end, 0
+        self._raw.go_to(stretch.end)
+        self.packets += stretch.packets
+        self.untimed += stretch.untimed
+        self.unclaimed += stretch.unclaimed
+        for interface, count in zip(self._format.current, stretch.by_interface, strict=True):
+            interface.packets += count
+
     def close(self) -> None:
         """Leave a capture whose batches are not wanted, or not all of them; closing twice is allowed."""
+        self._rest = np.zeros(0, np.uint8)
         self._raw.close()
 
     def _recognise(self, head: bytes) -> tuple[Format, int]:
@@ -157,6 +196,14 @@ class _Raw:
             return bool(select.select([self._file], [], [], 0)[0])
         except (OSError, ValueError):  # no descriptor, or none that can be asked
             return False
+
+    def descriptor(self) -> int:
+        """Of the file."""
+        return self._file.fileno()
+
+    def go_to(self, at: int) -> None:
+        """Read from this byte on."""
+        self.count = self._file.seek(at)
 
     def close(self) -> None:
         """Close the file."""

@@ -7,7 +7,9 @@ libpcap, which refuses files that are perfectly readable.
 
 from __future__ import annotations
 
+import copy
 import struct
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -24,7 +26,7 @@ from ncps_capture.capfacts import (
     Taken,
 )
 from ncps_capture.segments import Batch
-from ncps_capture.walk import PcapRecords, fields, walk
+from ncps_capture.walk import PcapRecords, fields, meets, walk
 
 FILE_HEADER: Final = 24
 
@@ -84,6 +86,27 @@ class Pcap:
                 f"{self._late_fractions} records have a fraction of a second of 1 s or more; "
                 f"it was added to the seconds"
             )
+
+    @property
+    def current(self) -> list[Interface]:
+        """See Format."""
+        return [self._interface]
+
+    @property
+    def odd(self) -> bool:
+        """See Format."""
+        return bool(self._late_fractions)
+
+    def twin(self, facts: Facts) -> Pcap:
+        """See Format."""
+        out = copy.copy(self)
+        out._facts, out._interface, out._late_fractions = facts, replace(self._interface, packets=0), 0
+        facts.interfaces.append(out._interface)
+        return out
+
+    def meets(self, data: Bytes, boundary: int, like: Bytes) -> int | None:
+        """See Format."""
+        return meets(self._records, self._records.looks(like, 0), data, boundary)
 
     def _batch(self, data: Bytes, heads: Ints) -> Batch:
         head = fields(data, heads, 4, self._field)

@@ -8,9 +8,10 @@ way: each interface counts in units of its own, powers of ten or of two.
 
 from __future__ import annotations
 
+import copy
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -28,7 +29,7 @@ from ncps_capture.capfacts import (
     Taken,
 )
 from ncps_capture.segments import UNKNOWN, Batch
-from ncps_capture.walk import SECTION, PcapngBlocks, fields, walk
+from ncps_capture.walk import SECTION, PcapngBlocks, fields, meets, walk
 
 MAGIC: Final = SECTION.to_bytes(4, "big")
 _ORDERS: Final = {bytes.fromhex("1a2b3c4d"): ">", bytes.fromhex("4d3c2b1a"): "<"}
@@ -129,6 +130,28 @@ class Pcapng:
         ):
             if count:
                 facts.warn(f"{count} packet{'s' * (count != 1)} with {why}: counted, and no more")
+
+    @property
+    def current(self) -> list[Interface]:
+        """See Format."""
+        return [described.facts for described in self._section]
+
+    @property
+    def odd(self) -> bool:
+        """See Format."""
+        return self._facts.drops is not None
+
+    def twin(self, facts: Facts) -> Pcapng:
+        """See Format."""
+        out = copy.copy(self)
+        out._facts = facts
+        out._section = [replace(each, facts=replace(each.facts, packets=0)) for each in self._section]
+        facts.interfaces += out.current
+        return out
+
+    def meets(self, data: Bytes, boundary: int, like: Bytes) -> int | None:
+        """See Format."""
+        return meets(self._blocks, self._blocks.looks(like, 0), data, boundary)
 
     def _damaged(self, batches: list[Batch], at: int, start: int) -> Taken:
         facts = self._facts

@@ -25,6 +25,7 @@ from ncps_capture.rows import distinct
 _APART: Final = 8192  # bytes between guesses: some fifteen records of mixed traffic
 _CHAINS: Final = 512
 _WINDOW: Final = 2048  # bytes looked through for each guess; longer than a full Ethernet frame
+_GUESSES_MOST: Final = 16  # that lead nowhere, before a boundary is given up
 _PLAIN_CHAINS: Final = 32
 """A step costs the same for one chain as for hundreds: fewer than this are followed one by one."""
 
@@ -81,6 +82,30 @@ def walk(records: Records, data: Bytes, at: int = 0) -> tuple[Ints, int]:
     if len(wrong):
         starts, end = starts[: wrong[0]], int(starts[wrong[0]])
     return starts, end
+
+
+def meets(records: Records, looks: bytes, data: Bytes, boundary: int) -> int | None:
+    """Start of the record that is the first to end behind ``boundary``, told without knowing any start before it.
+
+    A guess found by ``looks`` in front of ``boundary`` is believed if a chain of records leads from it over the
+    boundary; None if none does. It is no proof: payload may hold records of its own.
+    """
+    view = data.data
+    guesses = 0
+    for match in re.compile(looks, re.DOTALL).finditer(view, 0, boundary):
+        at = match.start() - records.look
+        if at < 0 or not records.plausible(data, np.array([at], np.int64))[0]:
+            continue
+        found: list[int] = []
+        end = records.follow(view, at, boundary, found)
+        if end == boundary:
+            return boundary
+        if end > boundary:
+            return found[-1]
+        guesses += 1
+        if guesses == _GUESSES_MOST:
+            break
+    return None
 
 
 def _guess(records: Records, data: Bytes, at: int) -> Ints:

@@ -24,7 +24,7 @@ def watched(batches: list[sg.Segments], watch: AckWatch | None = None) -> list[s
         bare = (batch["flags"] & SPECIAL == 0) & (batch["kind"] == sg.KIND_TCP)
         watch.expect(batch[~bare])
         seen = batch[bare]
-        may = watch.may_matter(seen["ack"].byteswap())
+        may = watch.may_matter(seen["ack"].byteswap(), np.arange(len(seen)))
         kept = seen[may][watch.choose(seen[may], int(batch["t_ns"][-1]) if len(batch) else T0)]
         part = np.concatenate((batch[~bare], kept))
         out.append(part[np.argsort(part["frame"], kind="stable")])
@@ -60,10 +60,10 @@ def test_what_was_not_acknowledged_does_not_stay():
     watch = AckWatch()
     flood = [synack(i / 1000, server_isn=Y + i) for i in range(500)]
     watched([stack(flood)], watch)
-    assert len(watch.may_matter(np.array([Y + 9], np.uint32).byteswap())) == 1
+    assert len(watch.may_matter(np.array([Y + 9], np.uint32).byteswap(), np.arange(1))) == 1
     watched([stack([ack(5000, 3)])], watch)
     watched([stack([syn(5001)])], watch)
-    assert len(watch.may_matter(np.array([Y + i for i in range(500)], np.uint32).byteswap())) == 0
+    assert len(watch.may_matter(np.array([Y + i for i in range(500)], np.uint32).byteswap(), np.arange(500))) == 0
 
 
 def test_an_ack_of_another_tunnel_or_tuple_is_another():
