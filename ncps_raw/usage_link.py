@@ -31,8 +31,10 @@ _SHARED: Final = """\
 """
 
 _NOTES: Final = """\
-Times: 500ms, 10s, 2m; plain numbers are seconds. Sizes as in dd: 1000, 4k, 4kB, 1M. Rates: 10M or 10MB/s for
-bytes, 100Mbit for bits. SIGUSR1 prints the totals so far; the first Ctrl-C ends and reports what there is.
+Times: 500ms, 10s, 2m; plain numbers are seconds. Sizes as in dd: k, M, G are 1024, 2^20, 2^30 bytes; kB, MB, GB
+are 1000, 10^6, 10^9. Rates (of --limit) in the same units: 10M is 10 * 2^20 bytes/s, 10MB or 10MB/s is 10^7;
+100Mbit is 10^8 bits/s. Counts (of --count): 2k is 2000. SIGUSR1 prints the totals so far; the first Ctrl-C ends
+and reports what there is, the second leaves at once.
 
 Exit codes: 0 done, 1 the peer never came, was killed or ended early, 2 command line, 3 this machine (files,
 address in use), 130 left by a second interrupt.
@@ -78,6 +80,7 @@ Usage:
   ncps recv [HOST] [options]
 
 Options:
+  -l, --listen             what it does anyway where there is no HOST
   -o, --output FILE        where the bytes go; - is standard output; default: nowhere
   --fsync                  the clock ends when the file is on the device
   --bs SIZE                size of a block: for --count and the report alone, default 1500

@@ -6,6 +6,7 @@ go and who listens; the four arrangements are two fields.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -136,7 +137,7 @@ class LinkPlan:
 
 
 def byte_rate(text: str, option: str) -> int:
-    """Bytes a second: ``10M`` or ``10MB/s`` (as sizes), ``100Mbit`` or ``1.5Gbit/s`` (decimal bits)."""
+    """Bytes a second: ``10M`` (10 * 2^20) or ``10MB/s`` (10^7), as sizes; ``100Mbit`` (decimal bits)."""
     plain = text.strip().removesuffix("/s")
     for name in sorted(_BITS, key=len, reverse=True):
         number = plain.removesuffix(name)
@@ -155,7 +156,9 @@ def byte_rate(text: str, option: str) -> int:
             value = 0
         if value > 0:
             return value
-    raise UsageError(f"{option} must be bytes a second such as 10M or 1.5MB/s, or bits as 100Mbit, not {text!r}")
+    raise UsageError(
+        f"{option} must be bytes a second such as 10M (of 2^20) or 1.5MB/s (of 10^6), or bits as 100Mbit, not {text!r}"
+    )
 
 
 _Reader = Callable[[str, str], Any]
@@ -205,12 +208,31 @@ def build(command: str, values: Mapping[str, Any]) -> LinkPlan:
     if listen and given["host"] is not None:
         raise UsageError("HOST and --listen contradict each other: leave out one of them")
     if given["host"] is not None:
-        units.host(given["host"], "HOST")
+        _check_host(given["host"], command)
     if sends and not listen and given["host"] is None:
         raise UsageError("HOST is missing: ncps send HOST [options], or ncps send --listen")
     if given.get("both") and given["host"] is None:
         raise UsageError("--both is for the end that connects; a listener of this program knows it when asked")
     return LinkPlan(**given)
+
+
+_WITH_PORT: Final = re.compile(r"\[(?P<six>[^\[\]]*)\](?::(?P<port6>\d*))?|(?P<four>[^:/]*):(?P<port4>\d*)")
+
+
+def _check_host(text: str, command: str) -> None:
+    """Say how a host is written that was written as elsewhere: with its port, in brackets, or not at all."""
+    if not text.strip():
+        listening = "ncps recv" if command == "recv" else "ncps send --listen"
+        raise UsageError(f"HOST is empty: ncps {command} HOST to connect, {listening} to listen")
+    found = _WITH_PORT.fullmatch(text)
+    if found is not None:
+        host = found["six"] or found["four"] or "HOST"
+        port = found["port6"] or found["port4"]
+        right = f"ncps {command} {host}" + (f" -p {port}" if port else "")
+        raise UsageError(f"HOST is a name or an address alone and the port goes into -p: {right}, not {text!r}")
+    if "/" in text:
+        raise UsageError(f"HOST must be a name or an address such as 10.0.0.5, not {text!r}")
+    units.host(text, "HOST")
 
 
 def _one_address(text: str, option: str) -> str:

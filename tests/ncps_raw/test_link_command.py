@@ -569,7 +569,7 @@ def test_a_peer_that_never_comes(words: tuple[str, ...], message: str) -> None:
 def test_a_sender_may_be_started_first() -> None:
     port = str(free_port())
     sender = start("send", HERE, "-p", port, "--size", "1MB", "--wait", "30s")
-    assert run("recv", "-p", port)[0] == 0
+    assert run("recv", "--listen", "-p", port)[0] == 0
     assert finish(sender)[0] == 0
 
 

@@ -86,6 +86,48 @@ def test_what_cannot_be_meant(command: str, values: dict[str, Any], message: str
         build(command, values)
 
 
+@pytest.mark.parametrize(
+    ("host", "right"),
+    [
+        ("10.0.0.5:5555", "ncps send 10.0.0.5 -p 5555"),
+        ("box.example:80", "ncps send box.example -p 80"),
+        ("[::1]:5555", "ncps send ::1 -p 5555"),
+        ("[fe80::1%eth0]", "ncps send fe80::1%eth0"),
+        (":5555", "ncps send HOST -p 5555"),
+        ("box:", "ncps send box"),
+        ("", "HOST is empty: ncps send HOST to connect, ncps send --listen to listen"),
+        (" ", "HOST is empty"),
+        ("http://box/", "such as 10.0.0.5"),
+        ("1.2.3", "whole IP address"),
+    ],
+)
+def test_a_host_that_was_written_as_elsewhere(host: str, right: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        build("send", {"HOST": host})
+    assert right in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["10.0.0.5", "box", "box.example", "::1", "fe80::1%eth0", "2001:db8::5555"])
+def test_a_host_that_is_one(host: str) -> None:
+    assert build("send", {"HOST": host}).host == host
+
+
+def test_an_empty_host_of_recv_is_told_that_it_listens_without() -> None:
+    with pytest.raises(UsageError, match="HOST is empty: ncps recv HOST to connect, ncps recv to listen"):
+        build("recv", {"HOST": ""})
+    assert build("recv", {"--listen": True}).listens
+    with pytest.raises(UsageError, match="contradict"):
+        build("recv", {"HOST": "h", "--listen": True})
+
+
+@pytest.mark.parametrize("suffix", ["", "k", "kB", "M", "MB", "MiB", "G", "GB"])
+def test_a_letter_is_the_same_in_every_option(suffix: str) -> None:
+    plan = build("send", {"HOST": "h", "--limit": f"3{suffix}", "--size": f"3{suffix}"})
+    assert plan.limit == plan.size
+    if suffix != "G":
+        assert build("send", {"HOST": "h", "--bs": f"3{suffix}"}).block == plan.size
+
+
 @pytest.mark.parametrize("option", ["--sndbuf", "--rcvbuf"])
 @pytest.mark.parametrize("size", ["99999999999999", "2G"])
 def test_a_buffer_that_no_socket_takes_is_refused(option: str, size: str) -> None:
