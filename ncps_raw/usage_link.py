@@ -25,7 +25,7 @@ _SHARED: Final = """\
   --rcvbuf SIZE            receive buffer, default: the system's
   --copy                   plain send and recv, instead of the fastest way this system has
   -i, --interval TIME      a row so often, default 1s; on a terminal a moving line instead, unless given
-  --format NAME            text, json or jsonl, default text
+  --format NAME            text, json or jsonl, default text; of --keep text or jsonl, one report a line
   -q, --quiet              only the report, warnings and errors
   -h, --help               this text
 """
@@ -61,8 +61,9 @@ Options:
   --size SIZE              so many bytes
   -t, --duration TIME      so long; default 10s where neither a size nor the source's end ends it
   --limit RATE             at most so fast
-  --keep                   go on listening: clients one after another, or at once
-  -o, --output FILE        the report goes there instead of standard output
+  --keep                   go on listening: clients one after another, or at once, a report for each; with a source
+                           that is a file each gets all of it
+  -o, --output FILE        the report goes there instead of standard output; with --keep one behind the other
 {_SHARED}
 {_NOTES}"""
 
@@ -89,6 +90,7 @@ Options:
   -t, --duration TIME      end after it, from the first byte
   --source WHAT            of --bidirectional: zeros, random, a file or -; default zeros, as long as the peer sends
   --limit RATE             of --bidirectional: at most so fast
-  --keep                   go on listening: clients one after another, or at once
+  --keep                   go on listening: clients one after another, or at once, a report for each; not into a
+                           file, where the second would write over the first
 {_SHARED}
 {_NOTES}"""

@@ -92,7 +92,12 @@ class LinkPlan:
         if self.keep and self.host is not None:
             raise UsageError("--keep is for the end that listens")
         if self.keep and (self.sink is not None or (self.transmits and self.source == STREAM)):
-            raise UsageError("--keep: several clients cannot share one output, nor standard input")
+            raise UsageError(
+                "--keep: each client would write over what the one before has left, or find standard input empty; "
+                "leave out --keep, --output or --source -"
+            )
+        if self.keep and self.format == "json":
+            raise UsageError("--keep makes a report for every client: use --format jsonl, one in each line")
         if self.fsync and (self.sink is None or self.sink == STREAM):
             raise UsageError("--fsync needs a file: name it with --output")
         if not self.transmits and (self.source != ZEROS or self.limit):

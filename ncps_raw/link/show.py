@@ -115,7 +115,7 @@ class Show:
             self._write(("\n" if self._header else "") + views.text(report))
             self._header = ""
         else:
-            self._write(views.dumps(report, None if self._plan.format == "jsonl" or self._plan.keep else 2))
+            self._write(views.dumps(report, None if self._plan.format == "jsonl" else 2))
 
     def say(self, text: str) -> None:
         """A warning."""

@@ -257,6 +257,23 @@ def test_rows_and_report_as_json_lines() -> None:
     assert {"retransmits", "srtt_us", "cwnd_segments"} <= set(rows[0])
 
 
+def test_a_sender_that_keeps_on_gives_each_client_all_and_reports_one_behind_the_other(
+    data: Path, tmp_path: Path
+) -> None:
+    port, reports = str(free_port()), tmp_path / "reports"
+    listener = start(
+        "send", "-l", "-p", port, "--keep", "--source", str(data), "-o", str(reports), "--format", "jsonl", "-i", "1h"
+    )
+    await_listener(int(port), listener)
+    for name in ("first", "second"):
+        assert run("recv", HERE, "-p", port, "-o", str(tmp_path / name), "-q")[0] == 0
+        assert digest(tmp_path / name) == digest(data)
+    listener.send_signal(signal.SIGINT)
+    assert finish(listener)[0] == 0
+    lines = [json.loads(line) for line in reports.read_text().splitlines()]
+    assert [line["bytes"] for line in lines if line["type"] == "report"] == [20_000_003] * 2
+
+
 @pytest.mark.parametrize(
     ("interval", "victim"), [("130ms", None), ("1h", None), ("130ms", "sent"), ("130ms", "received")]
 )
