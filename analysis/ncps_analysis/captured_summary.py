@@ -189,9 +189,13 @@ def _problems(facts: CaptureFacts, books: Books, direction: str | None) -> Itera
         )
     copies, both = books.syn_duplicate + books.synack_duplicate, books.syn + books.synack
     if copies > DUPLICATES_SHARE * max(both, 1):
+        are = "is a copy" if copies == 1 else "are copies"
+        why = "a mirror port that copies both ways in and out" + (
+            ", or the same packets in two files" if len(facts.sources) > 1 else ""
+        )
         yield (
-            f"{copies:,} of {both:,} SYNs and SYN-ACKs ({100 * copies // both} %) are copies made by the capture "
-            "(a mirror port that copies both ways in and out?): they are counted, and in no figure of repeats"
+            f"{copies:,} of {both:,} SYNs and SYN-ACKs ({100 * copies // both} %) {are} made by the capture ({why}?): "
+            "counted apart, and in no figure of repeats"
         )
 
 
@@ -213,6 +217,9 @@ def _notes(facts: CaptureFacts, books: Books) -> Iterator[str]:
             found.append(many(books.clock_error, "negative round trip"))
         if books.clock_step:
             found.append(f"{many(books.clock_step, 'attempt')} across a step")
-        yield f"the capture's clock: {', '.join(found)}; no round trip is known of these"
+        yield (
+            f"the capture's clock: {', '.join(found)}; no round trip is known of "
+            + ("it" if books.clock_error + books.clock_step == 1 else "these")
+        )
     if facts.live and facts.runs_as is not None and facts.runs_as.startswith("uid 0,"):
         yield f"the capture process could not become anybody but root: it ran as {facts.runs_as}"

@@ -83,11 +83,15 @@ def test_sentences() -> None:
     )
     assert [(one.number, one.name, one.packets) for one in found.unsupported_linktypes] == [(250, "250", 3)]
     copies = report(rows(attempt(dup_syn=1)))
-    assert copies.problems[0].startswith("1 of 3 SYNs and SYN-ACKs (33 %) are copies")
+    assert copies.problems[0].startswith("1 of 3 SYNs and SYN-ACKs (33 %) is a copy made by the capture (a mirror")
     few = report(rows(*(attempt(sport=n) for n in range(9)), attempt(dup_syn=1, sport=10)))
     assert few.problems == ()
+    several = report(rows(attempt(dup_syn=1)), sources=[SourceFacts("a"), SourceFacts("b")])
+    assert "copies both ways in and out, or the same packets in two files?)" in several.problems[0]
     clock = report(rows(attempt(flags=sg.F_CLOCK_ERROR)))
-    assert clock.notes[0].startswith("the capture's clock: 1 negative round trip")
+    assert clock.notes == ("the capture's clock: 1 negative round trip; no round trip is known of it",)
+    clock = report(rows(attempt(flags=sg.F_CLOCK_ERROR), attempt(sport=2, flags=sg.F_CLOCK_ERROR)))
+    assert clock.notes == ("the capture's clock: 2 negative round trips; no round trip is known of these",)
 
 
 def test_of_nothing_everything_is_unknown() -> None:

@@ -26,11 +26,12 @@ def test_the_lines_that_readers_look_for() -> None:
 
 
 def test_what_is_new_comes_after() -> None:
-    shown = view(report(warnings=["a: cut\nhere"], died="killed"))
+    shown = view(report(warnings=["a: cut\nhere"], died="killed", interrupted="SIGTERM"))
     new = shown.partition("###REXMIT")[2].splitlines()
     assert "###ATTEMPTS,attempts:4,answered:2,refused:1,icmprefused:0,unanswered:1,simultaneous:0,synackonly:0" in new
     assert "###CAPTURE,level:acks,packets:20,dropped:unknown,duplicates:0,vantage:client" in new
     assert "###NOTE,a: cut here" in new
+    assert "###INTERRUPTED,SIGTERM" in new
     assert any(line.startswith("###PROBLEM,the capture ended early (killed)") for line in new)
 
 

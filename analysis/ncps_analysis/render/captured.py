@@ -18,6 +18,8 @@ from ncps_analysis.wording import LABEL, MS_FROM_US, PLACES, ROWS, UNKNOWN, WIDT
 _MOST_GROUPS: Final = 20
 """Groups a person is shown; machine formats have them all."""
 _MOST_SOURCES: Final = 8
+_PAIR: Final = 52
+"""Columns of the ends of a connection; more where addresses are longer."""
 _CONTROLS: Final = dict.fromkeys((*range(32), *range(127, 160)), "?")
 
 
@@ -50,8 +52,7 @@ def text(report: CapturedReport) -> str:
     lines += _times(report)
     lines += _groups(report)
     lines += _outstanding(report)
-    for label, sentences in (("Warning", report.warnings), ("Note", report.notes)):
-        lines += (line for sentence in sentences for line in _wrap(label, sentence))
+    lines += _remarks(report)
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -131,7 +132,8 @@ def _retransmits(report: CapturedReport) -> Iterator[str]:
     if not report.syn_repeats:
         yield from _wrap("Retransmits", "no SYN was sent again")
     else:
-        yield from _wrap("Retransmits", f"{many(report.syn_retrans, 'SYN')} sent again")
+        none = f"none, but {many(report.syn_repeats, 'SYN')} sent again for another reason"
+        yield from _wrap("Retransmits", f"{many(report.syn_retrans, 'SYN')} sent again" if report.syn_retrans else none)
         if report.retrans_share_percent is not None and report.retrans_per_connection is not None:
             yield from _wrap(
                 "",
@@ -141,7 +143,7 @@ def _retransmits(report: CapturedReport) -> Iterator[str]:
         reasons = (
             (report.retrans_timeout, "time-out"),
             (report.retrans_after_synack, "SYN-ACK came but was not taken"),
-            (report.retrans_after_rst, "retry after a RST (not a retransmit)"),
+            (report.retrans_after_rst, "retry after an RST (not a retransmit)"),
             (report.retrans_after_challenge, "retry after a challenge ACK (not a retransmit)"),
         )
         for n, reason in reasons:
@@ -165,29 +167,36 @@ def _times(report: CapturedReport) -> Iterator[str]:
         if distribution.n
     ]
     yield ""
+    if not report.syn_rtt_us.n:
+        yield from _wrap("SYN-RTT", f"unknown: {_why_unknown(report)}")
     if not columns:
-        here = "in the capture" if report.filter is None else "passes the filter"
-        yield from _wrap("SYN-RTT", f"unknown: no answered attempt {here}")
         return
+    if not report.syn_rtt_us.n:
+        yield ""
     in_ms = min(d.p50 for _, d in columns if d.p50 is not None) >= MS_FROM_US
     yield f"{'Times in ms' if in_ms else 'Times in us':<{LABEL}}" + "".join(f"{what:>16}" for what, _ in columns)
     yield "-" * (LABEL + 16 * len(columns))
     for name, key in ROWS:
         yield f"{name:<{LABEL}}" + "".join(f"{time_cell(getattr(d, key), key, in_ms):>16}" for _, d in columns)
     yield f"{'handshakes':<{LABEL}}" + "".join(f"{d.n:>16,}" for _, d in columns)
+    if not report.syn_rtt_us.n:
+        return
     yield ""
-    if report.syn_rtt_us.n:
-        yield from _wrap("SYN-RTT", "first SYN to first SYN-ACK, time-outs included")
-        yield from _wrap("path RTT", "SYN-ACK minus the SYN it answers, where that is certain")
+    yield from _wrap("SYN-RTT", "first SYN to first SYN-ACK, time-outs included")
+    yield from _wrap("path RTT", "SYN-ACK minus the SYN it answers, where that is certain")
     where = PLACES.get(report.vantage_suggested or "")
-    if where is not None and report.syn_rtt_us.p50 is not None and report.synack_to_ack_us.p50 is not None:
-        yield from _wrap(
-            "Seen",
-            f"{where}, by the medians: SYN to SYN-ACK {report.syn_rtt_us.p50:,} us, SYN-ACK to ACK "
-            f"{report.synack_to_ack_us.p50:,} us",
-        )
+    medians = (report.syn_rtt_us.p50, report.synack_to_ack_us.p50)
+    if where is not None and None not in medians:
+        first, second = (f"{time_cell(p50, 'p50', in_ms).strip()} {'ms' if in_ms else 'us'}" for p50 in medians)
+        yield from _wrap("Seen", f"{where}, by the medians: SYN to SYN-ACK {first}, SYN-ACK to ACK {second}")
     if report.rtt_ambiguous:
         yield from _wrap("ambiguous", f"{report.rtt_ambiguous:,}: several SYNs and no timestamp that tells them apart")
+
+
+def _why_unknown(report: CapturedReport) -> str:
+    if not report.answered:
+        return f"no answered attempt {'in the capture' if report.filter is None else 'passes the filter'}"
+    return "the times of the answered attempts cannot be trusted, see the notes"
 
 
 def _groups(report: CapturedReport) -> Iterator[str]:
@@ -214,19 +223,33 @@ def _cells(group: Group) -> tuple[str, ...]:
 
 
 def _outstanding(report: CapturedReport) -> Iterator[str]:
-    if report.top_repeats:
+    pairs = [f"{pair.src} > {end(pair.dst, pair.dport)}" for pair in report.top_repeats]
+    # One handshake is its own slowest, and stands in the table above.
+    slowest = report.slowest if report.syn_rtt_us.n > 1 or pairs else ()
+    ends = [f"{end(one.src, one.sport)} > {end(one.dst, one.dport)}" for one in slowest]
+    width = max([_PAIR, *(len(who) + 1 for who in (*pairs, *ends))])
+    if pairs:
         yield ""
-        yield f"{'Most SYNs sent again':<52}{'repeats':>9}{'attempts':>10}"
-        yield "-" * 71
-        for pair in report.top_repeats:
-            yield f"{f'{pair.src} > {end(pair.dst, pair.dport)}':<52}{pair.syn_repeats:>9,}{pair.attempts:>10,}"
-    if report.slowest and report.top_repeats:
+        yield f"{'Most SYNs sent again':<{width}}{'repeats':>9}{'attempts':>10}"
+        yield "-" * (width + 19)
+        for who, pair in zip(pairs, report.top_repeats, strict=True):
+            yield f"{who:<{width}}{pair.syn_repeats:>9,}{pair.attempts:>10,}"
+    if slowest:
+        several = len(report.sources) > 1
         yield ""
-        yield f"{'Slowest handshakes':<52}{'ms':>12}{'SYNs':>6}{'frame':>10}"
-        yield "-" * WIDTH
-        for one in report.slowest:
-            who = f"{end(one.src, one.sport)} > {end(one.dst, one.dport)}"
-            yield f"{who:<52}{one.rtt_first_us / 1000:>12,.3f}{one.syn_n:>6,}{one.frame:>10,}"
+        yield f"{'Slowest handshakes':<{width}}{'ms':>12}{'SYNs':>6}{'frame':>10}" + ("  of file" if several else "")
+        yield "-" * (width + 28)
+        for who, one in zip(ends, slowest, strict=True):
+            file = f"  {one.file.translate(_CONTROLS)}" if several else ""
+            yield f"{who:<{width}}{one.rtt_first_us / 1000:>12,.3f}{one.syn_n:>6,}{one.frame:>10,}{file}"
+
+
+def _remarks(report: CapturedReport) -> Iterator[str]:
+    if report.warnings or report.notes:
+        yield ""
+    for label, sentences in (("Warning", report.warnings), ("Note", report.notes)):
+        for sentence in sentences:
+            yield from _wrap(label, sentence)
 
 
 # ---- pieces ------------------------------------------------------------------------------------------------

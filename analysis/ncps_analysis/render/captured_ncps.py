@@ -65,6 +65,8 @@ def _new(report: CapturedReport) -> list[str]:
     ):
         if distribution.n:
             lines.append(ncps.times_line(prefix, distribution))
+    if report.interrupted is not None:
+        lines.append(f"###INTERRUPTED,{report.interrupted}")
     lines += [f"###PROBLEM,{_one_line(problem)}" for problem in report.problems]
     lines += [f"###NOTE,{_one_line(note)}" for note in (*report.warnings, *report.notes)]
     return lines
