@@ -7,7 +7,9 @@ client that stays silent for a tenth of a second for a plain one. Must not know 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import selectors
 import socket
 import struct
 import time
@@ -108,10 +110,10 @@ def connect(plan: LinkPlan, target: net.Target, stopped: Callable[[], bool]) -> 
             if plan.bind is not None:
                 net.bind_targets((plan.bind,), target.family)
                 sock.bind((plan.bind, 0))
-            sock.settimeout(max((deadline - time.monotonic_ns()) / 1e9, 0.001))
-            sock.connect((target.address[0], plan.port, *target.address[2:]))
-            sock.settimeout(None)
-            return sock
+            if _connected(sock, (target.address[0], plan.port, *target.address[2:]), deadline, stopped):
+                return sock
+            sock.close()
+            return None
         except TimeoutError:
             sock.close()
             raise NobodyThere(
@@ -130,6 +132,25 @@ def connect(plan: LinkPlan, target: net.Target, stopped: Callable[[], bool]) -> 
         except NcpsError:
             sock.close()
             raise
+
+
+def _connected(sock: socket.socket, address: tuple[object, ...], deadline_ns: int, stopped: Callable[[], bool]) -> bool:
+    """Whether it came to a connection; False if ``stopped`` first. Raises OSError, TimeoutError at the deadline."""
+    sock.setblocking(False)
+    error = sock.connect_ex(address)
+    if error in (errno.EINPROGRESS, errno.EWOULDBLOCK):
+        with selectors.DefaultSelector() as selector:
+            selector.register(sock, selectors.EVENT_WRITE)
+            while not selector.select(min(max((deadline_ns - time.monotonic_ns()) / 1e9, 0.001), _AGAIN_S)):
+                if stopped():
+                    return False
+                if time.monotonic_ns() >= deadline_ns:
+                    raise TimeoutError
+        error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if error:
+        raise OSError(error, os.strerror(error))
+    sock.setblocking(True)
+    return True
 
 
 class Door:

@@ -1,5 +1,6 @@
 """The link check as a person runs it: all arrangements, with our own end and with each netcat at the other."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -9,6 +10,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -606,6 +608,56 @@ def test_interrupted_in_the_middle_it_has_the_summary_so_far(victim: str, number
     assert code == 0
     assert f"interrupted by {number.name}" in out
     assert re.search(r"^[1-9]\d* bytes .*copied, [\d.]+ s, ", out, re.M)
+
+
+def test_an_interrupt_while_connecting_does_not_wait_for_the_answer() -> None:
+    with socket.create_server((HERE, 0), backlog=0) as door, ExitStack() as stack:
+        port = door.getsockname()[1]
+        while (state := filled(stack, port)) == "01":  # until there is no room for one more
+            pass
+        assert state == "02"
+        client = start("send", HERE, "-p", str(port), "--wait", "10m")
+        until(lambda: connecting(port) == 2, "its SYN")
+        client.send_signal(signal.SIGINT)
+        code, out, _ = finish(client)
+    assert code == 1
+    assert "interrupted before the other end came" in out
+
+
+def filled(stack: ExitStack, port: int) -> str:
+    """The state of one more connection to a listener that accepts nobody: established, or not answered."""
+    sock = stack.enter_context(socket.socket())
+    sock.setblocking(False)
+    sock.connect_ex((HERE, port))
+    return f"{sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]:02}"
+
+
+def connecting(port: int) -> int:
+    """Connections to ``port`` that wait for an answer, by the kernel's table."""
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(words[2].endswith(f":{port:04X}") and words[3] == "02" for words in lines)
+
+
+def test_a_second_interrupt_leaves_at_once_also_where_nobody_reads_the_report() -> None:
+    port = str(free_port())
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    with contextlib.suppress(BlockingIOError):
+        while os.write(write, bytes(4096)):
+            pass
+    os.set_blocking(write, True)
+    listener = subprocess.Popen([NCPS, "recv", "-p", port, "-q"], stdout=write, text=True)
+    await_listener(int(port), listener)
+    with socket.create_connection((HERE, int(port))) as client:
+        client.sendall(b"hello")
+        listener.send_signal(signal.SIGINT)
+        with contextlib.suppress(ConnectionResetError):
+            assert client.recv(1) == b""  # the first has ended the transfer; the report stands in its way
+        assert listener.poll() is None
+        listener.send_signal(signal.SIGINT)
+        assert ended(listener)[0] == 130
+    os.close(read)
+    os.close(write)
 
 
 @pytest.mark.parametrize("who", ["comes", "comes to a listener that keeps on", "is connected to"])
