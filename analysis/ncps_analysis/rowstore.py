@@ -1,8 +1,8 @@
 """Handshake rows of a capture of any length, kept until the whole of it was read (edge).
 
-It must not know what is counted of them. The one idea: as long as they are few they stay in memory; from a limit on
-they are cut into parts by the hash of their four-tuple, on disk, so that what belongs together is merged and counted
-part by part and ten million unanswered SYNs need no more memory than a hundred thousand.
+It must not know what is counted of them. The one idea: as long as they are few they stay in memory; more are
+cut into parts by the hash of their four-tuple, from a limit on on disk, so that what belongs together is merged and
+counted part by part and ten million unanswered SYNs need no more memory than a hundred thousand.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from ncps_capture.segments import HANDSHAKE, Handshakes
 from ncps_capture.spool import SpoolWriter, read_spool
 from ncps_capture.tuples import hashes_of_handshakes
 
-MOST_ROWS: Final = 300_000
-"""Rows kept in memory, 57 MB of them."""
+MOST_ROWS: Final = 600_000
+"""Rows kept in memory, 113 MB of them."""
 PARTS: Final = 64
 """Files open at once, well below the usual limit of 1024; of ten million rows a part has 30 MB."""
+TOGETHER: Final = 65_536
+"""Rows cut, and merged, at once: as many as the cache holds, and enough that the calls cost nothing beside them."""
 
 
 class RowStore:
@@ -31,11 +33,18 @@ class RowStore:
     ``folder`` is asked for a folder when it is needed; what is put there is left to whoever made it.
     """
 
-    def __init__(self, folder: Callable[[], str], most_rows: int = MOST_ROWS, parts: int = PARTS) -> None:
+    def __init__(
+        self,
+        folder: Callable[[], str],
+        most_rows: int = MOST_ROWS,
+        parts: int = PARTS,
+        together: int = TOGETHER,
+    ) -> None:
         self._make_folder = folder
-        self._most, self._parts = most_rows, parts
-        self._held: list[Handshakes] = []
-        self._held_n = 0
+        self._most, self._together = most_rows, min(together, most_rows)
+        self._new: list[Handshakes] = []  # not cut yet
+        self._cut: list[list[Handshakes]] = [[] for _ in range(parts)]
+        self._new_n = self._cut_n = 0
         self._folder: str | None = None
         self._writers: list[SpoolWriter] = []
 
@@ -43,26 +52,40 @@ class RowStore:
         """Keep rows. FileFault if the disk cannot take them."""
         if not len(rows):
             return
-        self._held.append(rows)
-        self._held_n += len(rows)
-        if self._held_n >= self._most:
+        self._new.append(rows)
+        self._new_n += len(rows)
+        full = self._cut_n + self._new_n >= self._most
+        if full or self._new_n >= self._together:
+            self._cut_new()
+        if full:
             self._spill()
 
     def parts(self) -> Iterator[Handshakes]:
         """One row an attempt (``merge_rows``), all rows of a four-tuple in one part; may be asked for again."""
-        if not self._writers:
-            yield merge_rows(self._rows())
+        if self._in_one:
+            self._new = [join(self._new)] if self._new else [np.zeros(0, HANDSHAKE)]
+            yield merge_rows(self._new[0])
             return
-        self._spill()
-        for writer in self._writers:
-            writer.flush()
-            yield merge_rows(np.array(read_spool(writer.path, HANDSHAKE)))
+        self._cut_new()
+        if self._writers:
+            self._spill()
+            for writer in self._writers:
+                writer.flush()
+                yield merge_rows(np.array(read_spool(writer.path, HANDSHAKE)))
+            return
+        some: list[Handshakes] = []
+        for part in self._cut:
+            some += part
+            if sum(map(len, some)) >= self._together:
+                yield merge_rows(join(some))
+                some = []
+        if some:
+            yield merge_rows(join(some))
 
     def in_order(self, parts: Iterator[Handshakes], chunk_rows: int = 65_536) -> Iterator[Handshakes]:
         """The rows of ``parts``, merged ones, in order of time over all parts, in arrays of at most ``chunk_rows``."""
-        if not self._writers:
-            for rows in parts:
-                yield rows
+        if self._in_one:
+            yield from parts
             return
         path = Path(self._temporary(), "ordered.spool")
         keys = []
@@ -89,9 +112,10 @@ class RowStore:
     ) -> None:
         self.close()
 
-    def _rows(self) -> Handshakes:
-        self._held = [join(self._held)] if self._held else [np.zeros(0, HANDSHAKE)]
-        return self._held[0]
+    @property
+    def _in_one(self) -> bool:
+        """Whether there is but one part, which is in order by itself."""
+        return not self._cut_n and not self._writers
 
     def _temporary(self) -> str:
         if self._folder is None:
@@ -101,17 +125,26 @@ class RowStore:
     def _spill(self) -> None:
         if not self._writers:
             folder = self._temporary()
-            self._writers = [SpoolWriter(Path(folder, f"part-{n:02d}.spool"), HANDSHAKE) for n in range(self._parts)]
-        if not self._held_n:
+            self._writers = [SpoolWriter(Path(folder, f"part-{n:02d}.spool"), HANDSHAKE) for n in range(len(self._cut))]
+        for writer, part in zip(self._writers, self._cut, strict=True):
+            for rows in part:
+                writer.append(rows)
+            part.clear()
+        self._cut_n = 0
+
+    def _cut_new(self) -> None:
+        if not self._new_n:
             return
-        rows = self._rows()
-        part = hashes_of_handshakes(rows) % np.uint64(self._parts)
-        order = np.argsort(part, kind="stable")
-        rows = pick(rows, order)
-        ends = np.cumsum(np.bincount(part.astype(np.int64), minlength=self._parts))
-        for writer, mine in zip(self._writers, np.split(rows, ends[:-1]), strict=True):
-            writer.append(mine)
-        self._held, self._held_n = [], 0
+        rows = join(self._new)
+        # By the upper bits: the lower ones of a product know only those of its factors, as the same port in all.
+        half = np.uint64(32)
+        part = (hashes_of_handshakes(rows) >> half) * np.uint64(len(self._cut)) >> half
+        rows = pick(rows, np.argsort(part, kind="stable"))
+        ends = np.cumsum(np.bincount(part.astype(np.int64), minlength=len(self._cut)))
+        for held, mine in zip(self._cut, np.split(rows, ends[:-1]), strict=True):
+            held.append(mine)
+        self._cut_n += self._new_n
+        self._new, self._new_n = [], 0
 
 
 def pick_keys(rows: Handshakes) -> Handshakes:
