@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 from ncps_analysis.filters import Selection, choose, selection
 from ncps_capture.errors import UsageError
 
@@ -39,6 +40,7 @@ class View:
     by: str | None = None
     top: int = _TOP
     dup_window_ns: int = 5_000_000
+    vlan_key: bool = False
     quiet: bool = False
     command_line: str = ""
 
@@ -74,6 +76,7 @@ def view_of(values: Mapping[str, Any], command_line: str) -> View:
         by=by,
         top=top,
         dup_window_ns=dup_window_ns,
+        vlan_key=bool(values.get("--vlan-key")),
         quiet=bool(values["--quiet"]),
         command_line=command_line,
     )
@@ -118,6 +121,7 @@ def _analyze(paths: Sequence[str], values: Mapping[str, Any], command_line: str,
                 paths,
                 store.add,
                 dup_window_ns=view.dup_window_ns,
+                vlan_key=view.vlan_key,
                 progress=progress,
                 stopped=lambda: interrupts.stopped_by,
             )
@@ -176,6 +180,8 @@ def _records(store: RowStore, facts: CaptureFacts, view: View, wanted: Selection
         results.write(attempts.csv_head())
     for rows in store.in_order(store.parts()):
         mark_censored(rows, last)
+        if facts.tunnels is not None:
+            rows["tunnel"] = np.array(facts.tunnels, np.uint32)[rows["tunnel"]]
         results.write(write(rows[choose(rows, wanted, first)] if wanted else rows, files))
 
 
@@ -183,6 +189,8 @@ def _joined(paths: Sequence[str], values: Mapping[str, Any], view: View, wanted:
     """``--run``: the report of the run, with the handshakes of these captures."""
     if view.connections or view.by is not None or view.format == "csv" or wanted:
         raise UsageError("--run shows the run, of which these captures are a part: leave out filters, tables and csv")
+    if view.vlan_key:
+        raise UsageError("--run joins by addresses and ports, which --vlan-key would tell apart: leave out one of them")
     from ncps_raw.report import run_report
 
     return run_report(

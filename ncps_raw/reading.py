@@ -43,6 +43,7 @@ def read_captures(
     sink: Sink,
     *,
     dup_window_ns: int = 5_000_000,
+    vlan_key: bool = False,
     progress: Progress | None = None,
     stopped: Stopped = lambda: None,
 ) -> CaptureFacts:
@@ -51,11 +52,14 @@ def read_captures(
     Files begin at once and are read in order of time; of each everything up to damage, or until ``stopped`` gives a
     reason. A file that is named twice is read once. FileFault, in one line, for one that cannot be read at all, and
     where not a single packet could be decoded.
+
+    ``vlan_key``: the VLAN is a part of what makes an attempt (definition D1, on request); ``tunnel`` of the rows is then
+    an index into ``tunnels`` of the facts.
     """
     keep_freed_memory()
     names, again = distinct(paths)
     ending = Ending(stopped)
-    reader = _Reader(sink, dup_window_ns, len(names))
+    reader = _Reader(sink, dup_window_ns, len(names), _Networks() if vlan_key else None)
     captures: CaptureFile | MergedCapture | None = None
     try:
         captures = _open(names, ending)
@@ -92,8 +96,9 @@ def _open(names: Sequence[str], ending: Ending) -> CaptureFile | MergedCapture:
 class _Reader:
     """One reading: the table, the rows it hands out, and what is learnt beside them."""
 
-    def __init__(self, sink: Sink, dup_window_ns: int, files: int) -> None:
+    def __init__(self, sink: Sink, dup_window_ns: int, files: int, networks: _Networks | None) -> None:
         self.facts = CaptureFacts()
+        self._networks = networks
         self._sink = sink
         self._table = HandshakeTable(dup_window_ns, third_ack=True)
         self._packets = [0] * files  # taken so far, of each file
@@ -103,7 +108,8 @@ class _Reader:
 
     def every_ack(self) -> bool:
         """Of the ACKs those matter that complete or challenge a handshake; all, as long as nothing seems answered."""
-        return not self.facts.books.synack and not self._went_on.proven
+        # Which of them matter is told without VLANs: of two copies in two VLANs one would be left out.
+        return self._networks is not None or (not self.facts.books.synack and not self._went_on.proven)
 
     def take(self, piece: Piece) -> None:
         """Count a piece, and keep what matters to handshakes."""
@@ -119,6 +125,8 @@ class _Reader:
         facts.last_t_ns = max(facts.last_t_ns or first_ns, latest_ns)
         self._new_packets += piece.books.packets
         if len(segments):
+            if self._networks is not None:
+                segments = self._networks.numbered(segments)
             self._table.add(segments)
             self._level = max(self._level, _level(segments))
             self._new_segments += len(segments)
@@ -138,6 +146,7 @@ class _Reader:
         for rows in self._table.finish_in_parts(facts.last_t_ns or 0):
             self._sink(rows)
         facts.level = LEVELS[self._level]
+        facts.tunnels = None if self._networks is None else self._networks.tunnels()
         facts.one_direction = CLIENT_TO_SERVER if self._went_on.proven and not facts.books.synack else None
         facts.sources = [_source(file, n) for file, n in zip(files, self._packets, strict=True)]
         facts.warnings = [warning for file in files for warning in file.warnings]
@@ -176,6 +185,26 @@ def _level(segments: Segments) -> int:
     if np.any((flags & (SYN | RST) == 0) & (flags & ACK != 0)):
         return 2
     return int(np.any((flags & RST != 0) & (flags & ACK == 0)))
+
+
+class _Networks:
+    """One number for each tunnel and VLAN, in place of the tunnel's: so all that keeps tunnels apart keeps VLANs too."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, int] = {}
+
+    def numbered(self, segments: Segments) -> Segments:
+        """A copy of the rows with ``tunnel`` replaced."""
+        words = segments["tunnel"].astype(np.uint64) << np.uint64(16) | segments["vlan"]
+        distinct, place = np.unique(words, return_inverse=True)
+        numbers = [self._numbers.setdefault(word, len(self._numbers)) for word in distinct.tolist()]
+        out = segments.copy()
+        out["tunnel"] = np.array(numbers, np.uint32)[place.reshape(-1)]
+        return out
+
+    def tunnels(self) -> tuple[int, ...]:
+        """The tunnel of each number."""
+        return tuple(word >> 16 for word in self._numbers)
 
 
 class _WentOn:

@@ -34,6 +34,7 @@ Usage:
 Options:
 {_REPORT}\
   --connections            one record an attempt, as jsonl (default) or csv, with file and frame number
+  --vlan-key               the same ends in two VLANs are two attempts; default: copies of one
   --host ADDRESSES         only attempts with one of these addresses or networks at either end
   --port PORTS             only with one of these ports, 443 or 443,8000-8100, at either end
   --state NAMES            only answered, refused, icmp_refused, unanswered or simultaneous ones
@@ -44,8 +45,9 @@ Options:
   -q, --quiet              only results, warnings and errors
   -h, --help               this text
 
-FILE is - for standard input. A damaged file counts up to its damage: a warning, and exit code 0.
-Exit codes: 0 done, 2 command line, 3 nothing could be read, or results not written.
+FILE is - for standard input. A damaged file counts up to its damage, an interrupted reading up to there: a warning.
+Exit codes: 0 done, 1 the reader of the results left, 2 command line, 3 nothing could be read, or results not
+written, 130 left by a second interrupt (with --run by the first).
 """
 
 CAPTURE: Final = f"""\
@@ -76,5 +78,6 @@ Options:
   -h, --help               this text
 
 Ctrl-C ends it with the report; ncps analyze FILE makes the same one again.
-Exit codes: 0 done, 2 command line, 3 cannot capture here, or results not written, 130 left by a second interrupt.
+Exit codes: 0 done, 1 the reader of the results left, 2 command line, 3 cannot capture here, or packets or results
+not written, 130 left by a second interrupt.
 """

@@ -45,6 +45,7 @@ class CaptureFacts:
     filter_text: str | None = None  # BPF of a live capture
     runs_as: str | None = None
     died: str | None = None
+    tunnels: tuple[int, ...] | None = None  # by ``tunnel`` of the rows, where VLANs were a part of the key
 
 
 @dataclass(frozen=True)

@@ -202,6 +202,8 @@ def _problems(facts: CaptureFacts, books: Books, direction: str | None) -> Itera
 def _notes(facts: CaptureFacts, books: Books) -> Iterator[str]:
     if books.syn and not books.synack and not books.refused and facts.one_direction is None:
         yield "no SYN-ACK in the capture: nobody answered, or it holds one direction only"
+    if facts.tunnels is not None:
+        yield "the VLAN is a part of what makes an attempt: answers in another VLAN than their SYN are not found"
     if books.unsupported_linktype:
         names = ", ".join(
             f"{link_type_name(number)} ({number})" if link_type_name(number) != str(number) else str(number)

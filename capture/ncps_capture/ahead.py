@@ -11,38 +11,21 @@ from __future__ import annotations
 
 import mmap
 import multiprocessing
-import os
 import signal
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from ncps_capture.stretches import Stretch, StretchReader
+from ncps_capture.stretches import STRETCH_BYTES, Stretch, StretchReader
 
-STRETCH_BYTES: Final = 8 << 20
 _SLOT_BYTES: Final = 2 * STRETCH_BYTES
 """More than the rows of the shortest packets there are; of what is not used there is no memory."""
 _SLOTS: Final = 2  # a worker: one to fill, one that is being emptied
-_MOST_WORKERS: Final = 4
-"""As many as the one process that takes the stretches can keep busy."""
-_WORTH: Final = 6  # stretches, from which on processes are begun
-
-
-def useful_workers(size: int, stretch_bytes: int = STRETCH_BYTES) -> int:
-    """How many processes are worth beginning for so many bytes on this machine; 0 if none."""
-    if size < _WORTH * stretch_bytes or not sys.platform.startswith("linux"):
-        return 0
-    if sum(1 for _ in Path("/proc/self/task").iterdir()) > 1:
-        return 0  # forking is safe only where no thread can be in the middle of something
-    cores = len(os.sched_getaffinity(0))
-    return min(cores, _MOST_WORKERS) if cores > 1 else 0
 
 
 def read_ahead(

@@ -6,23 +6,29 @@ processes where that pays, and every other by this one, and the pieces do not te
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from ncps_capture.acks import AckWatch
-from ncps_capture.ahead import STRETCH_BYTES, read_ahead, useful_workers
 from ncps_capture.capfile import CHUNK_BYTES, CaptureFile
 from ncps_capture.decode import decode
 from ncps_capture.rows import join, pick
 from ncps_capture.segments import SEGMENT, Batch, Books, Segments
-from ncps_capture.stretches import Stretch, StretchReader, Times
+from ncps_capture.stretches import STRETCH_BYTES, Stretch, StretchReader, Times
 
 if TYPE_CHECKING:
     from ncps_capture.merged import MergedCapture
+
+_MOST_WORKERS: Final = 4
+"""As many as the one process that takes the stretches can keep busy."""
+_WORTH: Final = 6  # stretches, from which on processes are begun
 
 
 @dataclass(frozen=True)
@@ -78,11 +84,23 @@ def _ahead(
         workers = useful_workers(size - capture.position, stretch_bytes)
     if not workers:
         return
+    from ncps_capture.ahead import read_ahead  # and with it all of multiprocessing, which few readings need
+
     watch = watches.setdefault(capture.source, AckWatch())
     for stretch in read_ahead(reader, capture.position, size, workers, stretch_bytes):
         before = capture.packets
         capture.skip(stretch)
         yield Piece(_segments(reader, stretch, watch, before), stretch.books, stretch.times, capture.source)
+
+
+def useful_workers(size: int, stretch_bytes: int = STRETCH_BYTES) -> int:
+    """How many processes are worth beginning for so many bytes on this machine; 0 if none."""
+    if size < _WORTH * stretch_bytes or not sys.platform.startswith("linux"):
+        return 0
+    if sum(1 for _ in Path("/proc/self/task").iterdir()) > 1:
+        return 0  # forking is safe only where no thread can be in the middle of something
+    cores = len(os.sched_getaffinity(0))
+    return min(cores, _MOST_WORKERS) if cores > 1 else 0
 
 
 def _segments(reader: StretchReader, stretch: Stretch, watch: AckWatch, before: int) -> Segments:

@@ -26,6 +26,7 @@ from ncps_capture.decode import decode
 from ncps_capture.rows import distinct, join
 from ncps_capture.segments import SEGMENT, Batch, Books, Segments
 
+STRETCH_BYTES: Final = 8 << 20
 LEAD: Final = 64 << 10
 """Bytes before a stretch that a guess may begin in: some hundred records lead to the boundary, and prove it well."""
 

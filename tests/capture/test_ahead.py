@@ -10,7 +10,6 @@ import pytest
 from capture_maker import pcap
 from capture_stretches import STRETCH, check, read, traffic
 from ncps_capture import ahead
-from ncps_capture.ahead import useful_workers
 from ncps_capture.capfile import open_capture
 from ncps_capture.decoded import pieces
 
@@ -58,7 +57,3 @@ def test_leaving_early_leaves_no_process_behind(tmp_path: Path) -> None:
     stream.close()  # type: ignore[attr-defined]
     left = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     assert len(set(children) - set(left)) == 2
-
-
-def test_few_bytes_are_worth_no_processes() -> None:
-    assert useful_workers(10_000_000) == 0

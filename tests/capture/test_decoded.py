@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from capture_maker import Ng, pcap
 from capture_stretches import SECOND, STRETCH, as_pcapng, check, traffic
+from ncps_capture.decoded import useful_workers
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
@@ -73,3 +74,7 @@ def test_late_fractions_of_a_second(tmp_path: Path) -> None:
 )
 def test_pcapng_blocks_that_are_no_packets(tmp_path: Path, between: Callable[[Ng, int], bytes]) -> None:
     assert check(tmp_path / "x", as_pcapng(traffic(9), between=between)) > 1
+
+
+def test_few_bytes_are_worth_no_processes() -> None:
+    assert useful_workers(10_000_000) == 0
