@@ -53,8 +53,8 @@ def read_captures(
     reason. A file that is named twice is read once. FileFault, in one line, for one that cannot be read at all, and
     where not a single packet could be decoded.
 
-    ``vlan_key``: the VLAN is a part of what makes an attempt (definition D1, on request); ``tunnel`` of the rows is then
-    an index into ``tunnels`` of the facts.
+    ``vlan_key``: the VLAN is a part of what makes an attempt (definition D1, on request). Then ``tunnel`` of the rows
+    is an index into ``tunnels`` of the facts.
     """
     keep_freed_memory()
     names, again = distinct(paths)
@@ -188,7 +188,7 @@ def _level(segments: Segments) -> int:
 
 
 class _Networks:
-    """One number for each tunnel and VLAN, in place of the tunnel's: so all that keeps tunnels apart keeps VLANs too."""
+    """A number for each tunnel and VLAN in place of the tunnel: so all that keeps tunnels apart keeps VLANs apart."""
 
     def __init__(self) -> None:
         self._numbers: dict[int, int] = {}

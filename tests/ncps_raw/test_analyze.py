@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,41 @@ def test_a_mirror_port_that_copies_three_of_ten_is_said_loudly(tmp_path: Path) -
     assert "60 of 260 SYNs and SYN-ACKs (23 %) are copies" in report["problems"][0]
     without = figures(tmp_path / "span.pcap", "--dup-window", "0")
     assert (without["duplicates"], without["syn_repeats"], without["synack_retrans"]) == (0, 30, 30)
+
+
+def tagged(vlan: int | None, packets: Sequence[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+    """Raw IPv4 packets as Ethernet frames, in a VLAN or in none."""
+    tag = b"" if vlan is None else b"\x81\0" + vlan.to_bytes(2, "big")
+    return [(t_ns, b"\2\0\0\0\0\2\2\0\0\0\0\1" + tag + b"\x08\0" + packet) for t_ns, packet in packets]
+
+
+def test_the_same_ends_in_two_vlans_are_two_attempts_on_request(tmp_path: Path) -> None:
+    """A router between two VLANs, copied whole: SYN, SYN-ACK and ACK, each seen on both sides of it."""
+    once = handshake(0)
+    again = [(t_ns + 30_000, packet[:8] + b"\x3f" + packet[9:]) for t_ns, packet in once]
+    frames = sorted(tagged(7, once) + tagged(8, again))
+    path = save(tmp_path / "router.pcap", frames, 1)
+    (one,) = attempts(path)
+    assert (one["vlan"], one["dup_syn"], one["dup_synack"]) == (7, 1, 1)
+    told = attempts(path, "--vlan-key")
+    assert [(r["vlan"], r["tunnel"], r["attempt"], r["dup_syn"], r["frame"]) for r in told] == [
+        (7, None, 1, 0, 1),
+        (8, None, 1, 0, 2),
+    ]
+    assert [(r["state"], r["rtt_first_ns"], r["synack_to_ack_ns"]) for r in told] == [("answered", MS, 10_000)] * 2
+    report = figures(path, "--vlan-key")
+    assert (report["attempts"], report["answered"], report["duplicates"], report["problems"]) == (2, 2, 0, [])
+    assert "answers in another VLAN than their SYN are not found" in report["notes"][0]
+    answered_elsewhere = save(tmp_path / "two.pcap", tagged(7, once[:1]) + tagged(None, once[1:]), 1)
+    assert figures(answered_elsewhere)["answered"] == 1
+    apart = figures(answered_elsewhere, "--vlan-key")
+    assert (apart["answered"], apart["unanswered"], apart["synack_only"]) == (0, 1, 1)
+
+
+def test_tunnels_are_told_as_ever_when_vlans_are_a_part_of_the_key() -> None:
+    for name in ("tunnels.pcap", "vlan.pcap", "labels_and_sessions.pcap"):
+        path = FIXTURES / name
+        assert attempts(path, "--vlan-key") == attempts(path)
 
 
 def test_a_step_of_the_clock_takes_round_trips_and_nothing_else(tmp_path: Path) -> None:
@@ -255,6 +291,9 @@ def test_a_damaged_file_counts_up_to_its_damage(tmp_path: Path) -> None:
         (("--from", "yesterday"), "--from must be seconds"),
         (("--from", "5", "--to", "5"), "nothing lies between"),
         (("--run", "r", "--by", "port"), "--run shows the run"),
+        (("--run", "r", "--vlan-key"), "--run joins by addresses and ports, which --vlan-key would tell apart"),
+        (("-o", ""), "--output is an empty name"),
+        (("",), "a FILE is an empty name"),
         (("-",), "- is standard input, which can be read once"),
     ],
 )
