@@ -74,7 +74,7 @@ def walk(records: Records, data: Bytes, at: int = 0) -> tuple[Ints, int]:
         end = records.follow(data.data, at, len(data), found)
         return np.array(found, np.int64), end
     starts, end = _prove(records, data, cursors, *_follow_all(records, data, cursors))
-    sizes = records.sizes(records.lengths(data), starts)
+    sizes = np.diff(starts, append=end)
     last = len(starts) - 1
     if starts[last] + sizes[last] > len(data):
         starts, sizes, end = starts[:last], sizes[:last], int(starts[last])
