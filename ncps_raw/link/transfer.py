@@ -77,6 +77,7 @@ class Transfer:
         self._socks: list[socket.socket] = []
         self._base: Snapshot | None = None  # at the end of the warm-up
         self._enough_ns: int | None = None
+        self._time_up = False  # this end's own time ended it
         self._left_ns: int | None = None
         self.surplus = 0  # connections of the same peer that nobody has taken
         self.ended_by: str | None = None  # why it was cut short: a signal, idle
@@ -178,6 +179,7 @@ class Transfer:
             self._base = self.snapshot()
         lasts = self._lasts_ns
         if lasts is not None and now_ns >= begin + lasts:
+            self._time_up = not self.finished or self._time_up
             self.enough()
         follows = not plan.sends and plan.size is None and plan.endless_source
         if follows and self.senders and all(pump.finished for pump in self.receivers):
@@ -419,6 +421,8 @@ class Transfer:
             return [f"the other end was interrupted ({word})"]
         if short:
             why = "the other end had no more" if word == DONE else "the peer ended early"
+            if self._time_up:
+                why = "--duration ended it first"
             found.append(f"received {got} of {_bytes(expected)}: {why}")
         if word == GONE and not found:
             found.append("the peer left before it said that it had finished: it was killed")

@@ -109,7 +109,8 @@ def text(report: Report) -> str:
     if report.warmup_ns:
         lines.append(f"  without the first {report.warmup_ns / 1e9:g} s")
     if report.ended_by is not None:
-        lines.append(f"  interrupted by {report.ended_by}: the figures so far")
+        why = "ended by --idle" if report.ended_by == "idle" else f"interrupted by {report.ended_by}"
+        lines.append(f"  {why}: the figures so far")
     if report.explanation is not None:
         lines += ["", *explain.text(report.explanation)]
     lines += [f"Problem: {problem}" for problem in report.problems]

@@ -94,6 +94,13 @@ def test_with_both_a_receiver_that_has_enough_is_a_normal_end_at_both(
         assert one["bytes"] == 5_000_000
 
 
+def test_a_time_of_one_s_own_is_not_said_to_be_the_peer_s_end() -> None:
+    pairing = Pairing([NCPS, "recv", "--size", "100G", "-t", "200ms"], [NCPS, "send", HERE, "-t", "1m"])
+    _, (code, out, _) = pairing.end()
+    assert code == 1
+    assert re.fullmatch(r"Problem: received \d+ of 107374182400 bytes: --duration ended it first", problems(out)[0])
+
+
 @pytest.mark.parametrize("end", [("-t", "100ms"), ("--size", "1MB")])
 def test_without_both_a_sender_is_told_that_it_may_be_meant(end: tuple[str, str]) -> None:
     (code, out, _), (there, _, _) = Pairing([NCPS, "recv", *end], [NCPS, "send", HERE, "-t", "1m"]).end()

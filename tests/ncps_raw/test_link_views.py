@@ -40,6 +40,12 @@ def test_processor_time_per_gb_is_told_of_what_is_large_enough(moved: int, told:
     assert "0.3 s of processor time here" in views.text(report)
 
 
+def test_an_end_by_idle_is_no_interrupt() -> None:
+    text = views.text(replace(REPORT, ended_by="idle"))
+    assert "ended by --idle: the figures so far" in text
+    assert "interrupted" not in text
+
+
 def test_text_holds_everything_once() -> None:
     explanation = Explanation(Speed(1e6), Speed(2e6), Speed(3e6), Speed(1e6))
     text = views.text(replace(REPORT, explanation=explanation, problems=("p",), ended_by="SIGINT", warmup_ns=10**9))
