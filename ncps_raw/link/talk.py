@@ -11,6 +11,7 @@ import os
 import queue
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -29,6 +30,7 @@ from ncps_raw.link.transfer import DONE, GONE, PeerWord, Transfer
 
 ANSWER_S: Final = 10.0
 _DONE_S: Final = 30.0
+_TURN_S: Final = 0.1
 _LONGEST_WORD: Final = 20
 
 Both = tuple[Figures | None, Figures | None]
@@ -292,7 +294,16 @@ class Guest:
         self._line.close()
 
     def _hear(self, timeout: float) -> dict[str, Any]:
-        told = self._line.hear(timeout)
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                told = self._line.hear(min(timeout, _TURN_S))
+                break
+            except TimeoutError:
+                if self._stopped():
+                    raise NobodyThere("interrupted while waiting for the other end's answer") from None
+                if time.monotonic() >= deadline:
+                    raise
         if told is None:
             raise ValueError("it closed the connection")
         if "error" in told:

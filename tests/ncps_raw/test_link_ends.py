@@ -14,6 +14,8 @@ import pytest
 from link_pairs import HERE, Pairing, await_listener, both, ended, free_port, installed, problems
 from running import NCPS, finish, run, start, until
 
+from ncps_raw.link import preamble
+
 
 @pytest.mark.parametrize(("victim", "size"), [("send", "100G"), ("send", None), ("recv", None)])
 def test_a_peer_that_is_killed(victim: str, size: str | None) -> None:
@@ -279,6 +281,18 @@ def test_an_interrupt_while_connecting_does_not_wait_for_the_answer() -> None:
         code, out, _ = finish(client)
     assert code == 1
     assert "interrupted before the other end came" in out
+
+
+def test_an_interrupt_while_the_other_end_is_asked_does_not_wait_for_the_answer() -> None:
+    with socket.create_server((HERE, 0)) as door:
+        client = start("send", HERE, "-p", str(door.getsockname()[1]), "--both")
+        silent, _ = door.accept()
+        with silent:
+            assert silent.recv(preamble.LENGTH, socket.MSG_WAITALL)
+            client.send_signal(signal.SIGINT)
+            code, _, err = finish(client)
+    assert code == 1
+    assert "interrupted while waiting for the other end's answer" in err
 
 
 def filled(stack: ExitStack, port: int) -> str:
