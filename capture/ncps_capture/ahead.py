@@ -13,9 +13,10 @@ import mmap
 import multiprocessing
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from typing import Any, Final
 
 import numpy as np
@@ -37,8 +38,9 @@ def read_ahead(
     """
     places = range(begin, size - stretch_bytes + 1, stretch_bytes)
     expected = begin
-    pool = _Pool(reader, min(workers, len(places)), stretch_bytes)
-    try:
+    # What is caught is a system without room for processes, a worker that is gone, or a file that cannot be read: which
+    # of them, and whether it matters, a plain reading will say.
+    with suppress(OSError, EOFError), closing(_Pool(reader, min(workers, len(places)), stretch_bytes)) as pool:
         for number in range(min(pool.depth, len(places))):
             pool.order(number, places[number])
         for number, place in enumerate(places):
@@ -51,10 +53,6 @@ def read_ahead(
                 return
             expected = stretch.end
             yield stretch
-    except (OSError, EOFError):
-        return  # a worker that is gone, or a file that cannot be read: which of them, a plain reading will say
-    finally:
-        pool.close()
 
 
 class _Pool:
@@ -67,16 +65,21 @@ class _Pool:
         context = multiprocessing.get_context("fork")
         pipes = [context.Pipe() for _ in range(count)]
         self._pipes = [ours for ours, _ in pipes]
-        self._processes = []
-        for number, (_, theirs) in enumerate(pipes):
-            others = [pipe for pair in pipes for pipe in pair if pipe is not theirs]
-            process = context.Process(
-                target=_work, args=(reader, theirs, others, self._memory), daemon=True, name=f"reader {number}"
-            )
-            process.start()
-            self._processes.append(process)
-        for _, theirs in pipes:
-            theirs.close()
+        self._processes: list[BaseProcess] = []
+        try:
+            for number, (_, theirs) in enumerate(pipes):
+                others = [pipe for pair in pipes for pipe in pair if pipe is not theirs]
+                process = context.Process(
+                    target=_work, args=(reader, theirs, others, self._memory), daemon=True, name=f"reader {number}"
+                )
+                process.start()
+                self._processes.append(process)
+        except OSError:
+            self.close()
+            raise
+        finally:
+            for _, theirs in pipes:
+                theirs.close()
 
     def order(self, number: int, begin: int) -> None:
         self._pipes[number % len(self._pipes)].send((begin, begin + self._bytes, self._slot(number)))
@@ -94,9 +97,10 @@ class _Pool:
     def close(self) -> None:
         for process in self._processes:
             process.kill()
-        for process, pipe in zip(self._processes, self._pipes, strict=True):
+        for process in self._processes:
             process.join()
             process.close()
+        for pipe in self._pipes:
             pipe.close()
         self._memory.close()
 

@@ -57,3 +57,18 @@ def test_leaving_early_leaves_no_process_behind(tmp_path: Path) -> None:
     stream.close()  # type: ignore[attr-defined]
     left = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     assert len(set(children) - set(left)) == 2
+
+
+def test_no_room_for_processes_costs_time_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[object] = []
+    fork = os.fork
+
+    def one_and_no_more() -> int:
+        begun.append(None)
+        if len(begun) > 1:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        return fork()
+
+    monkeypatch.setattr(os, "fork", one_and_no_more)
+    assert check(tmp_path / "x", pcap(traffic(13))) == 0
+    assert len(begun) == 2
