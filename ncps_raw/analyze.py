@@ -189,6 +189,8 @@ def _joined(paths: Sequence[str], values: Mapping[str, Any], view: View, wanted:
     """``--run``: the report of the run, with the handshakes of these captures."""
     if view.connections or view.by is not None or view.format == "csv" or wanted:
         raise UsageError("--run shows the run, of which these captures are a part: leave out filters, tables and csv")
+    if not values["--run"]:
+        raise UsageError("--run is an empty name: name the file that a client saved with --run")
     if view.vlan_key:
         raise UsageError("--run joins by addresses and ports, which --vlan-key would tell apart: leave out one of them")
     from ncps_raw.report import run_report

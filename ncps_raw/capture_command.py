@@ -51,7 +51,9 @@ _HEADS: Final = (
 
 def spec_of(values: Mapping[str, Any], dup_window_ns: int) -> CaptureSpec:
     """What to capture, by the options. UsageError for what cannot be meant."""
-    interface = values["--interface"] or _default_interface()
+    interface = _default_interface() if values["--interface"] is None else values["--interface"]
+    if not interface.strip():
+        raise UsageError("--interface is an empty name: name one, such as lo; see ip link")
     level = values["--level"] or "acks"
     if level not in LEVELS:
         raise UsageError(f"--level must be {', '.join(LEVELS[:-1])} or {LEVELS[-1]}, not {level}")

@@ -292,6 +292,7 @@ def test_a_damaged_file_counts_up_to_its_damage(tmp_path: Path) -> None:
         (("--from", "5", "--to", "5"), "nothing lies between"),
         (("--run", "r", "--by", "port"), "--run shows the run"),
         (("--run", "r", "--vlan-key"), "--run joins by addresses and ports, which --vlan-key would tell apart"),
+        (("--run", ""), "--run is an empty name"),
         (("-o", ""), "--output is an empty name"),
         (("",), "a FILE is an empty name"),
         (("-",), "- is standard input, which can be read once"),

@@ -139,6 +139,7 @@ def test_what_a_file_is_to_hold() -> None:
         ({"filter": " "}, "--filter is empty"),
         ({"whole": True}, "--whole is about the file of packets"),
         ({"file_format": "pcap"}, "--file-format is about the file"),
+        ({"interface": ""}, "--interface is an empty name"),
         ({"write": ""}, "--write needs the name of a file"),
         ({"write": "-"}, "standard output is for the report"),
         ({"file_format": "snoop", "write": "x"}, "--file-format must be pcap or pcapng"),
