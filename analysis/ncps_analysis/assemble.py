@@ -27,13 +27,13 @@ from ncps_analysis.model import (
     WIRE,
     CaptureReport,
     Disagreement,
-    Distribution,
     ErrorCount,
     InTime,
     RepeatCauses,
     RunReport,
 )
 from ncps_analysis.offset import shifted, slack_ns
+from ncps_analysis.quantities import Distribution
 from ncps_analysis.records import ClockPairs, Connections, Run, WireFacts
 from ncps_analysis.tally import Basis, Measured, Tally, count
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from ncps_capture.segments import Books
 
-from ncps_analysis.model import Distribution
+from ncps_analysis.quantities import Distribution
 
 CLIENT_TO_SERVER: Final = "client_to_server"
 SERVER_TO_CLIENT: Final = "server_to_client"

@@ -14,8 +14,8 @@ import numpy as np
 from ncps_capture.segments import Books
 
 from ncps_analysis.histogram import Histogram
-from ncps_analysis.model import Distribution, Milestone
 from ncps_analysis.percentiles import PERCENTILES
+from ncps_analysis.quantities import Distribution, Milestone
 
 MILESTONE_STEP: Final = 100_000
 MOST_MILESTONES: Final = 20_000

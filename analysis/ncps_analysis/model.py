@@ -12,28 +12,12 @@ from typing import Final
 
 from ncps_capture.segments import Books
 
+from ncps_analysis.quantities import Distribution, Milestone
+
 WIRE: Final = "wire"  # from captured packets
 KERNEL: Final = "kernel"  # from TCP_INFO
 NO_SOURCE: Final = "unknown"  # from neither
 APPLICATION: Final = "application"
-
-
-@dataclass(frozen=True)
-class Distribution:
-    """Nearest-rank percentiles of ``n`` samples in the unit of the field that holds it, all None if n is 0."""
-
-    n: int = 0
-    min: int | None = None
-    p25: int | None = None
-    p50: int | None = None
-    mean: float | None = None
-    p75: int | None = None
-    p90: int | None = None
-    p95: int | None = None
-    p99: int | None = None
-    p99_9: int | None = None
-    p99_99: int | None = None
-    max: int | None = None
 
 
 @dataclass(frozen=True)
@@ -45,19 +29,6 @@ class ErrorCount:
     count: int
     first_t_ns: int | None
     last_t_ns: int | None
-
-
-@dataclass(frozen=True)
-class Milestone:
-    """The ``n``-th recorded connection was established ``t_ms`` after recording began (whole ms, rounded down)."""
-
-    n: int
-    t_ms: int
-
-    @property
-    def cps(self) -> int:
-        """Connections per second up to here, rounded down; the first millisecond counts as a whole one."""
-        return self.n * 1000 // max(self.t_ms, 1)
 
 
 @dataclass(frozen=True)

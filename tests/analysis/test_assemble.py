@@ -22,7 +22,8 @@ from made_runs import (
 from ncps_analysis.assemble import EARLY_END
 from ncps_analysis.figures import distribution, identities, milestones
 from ncps_analysis.histogram import Histogram
-from ncps_analysis.model import Distribution, Milestone, RepeatCauses
+from ncps_analysis.model import RepeatCauses
+from ncps_analysis.quantities import Distribution, Milestone
 from ncps_analysis.records import IO_FAILED, NO_KERNEL_RTT
 from ncps_capture.segments import UNKNOWN, Books
 

@@ -3,7 +3,7 @@
 import numpy as np
 from ncps_analysis.figures import distribution, identities, milestones, with_attempts
 from ncps_analysis.histogram import Histogram
-from ncps_analysis.model import Distribution, Milestone
+from ncps_analysis.quantities import Distribution, Milestone
 from ncps_capture.segments import Books
 
 

@@ -8,7 +8,8 @@ text begins with the empty line that ends them; the rates of data are unknown, w
 from __future__ import annotations
 
 from ncps_analysis.captured import CapturedReport
-from ncps_analysis.model import WIRE, Milestone
+from ncps_analysis.model import WIRE
+from ncps_analysis.quantities import Milestone
 from ncps_analysis.render import ncps
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ncps_analysis.model import Distribution, Milestone, RunReport
+from ncps_analysis.model import RunReport
+from ncps_analysis.quantities import Distribution, Milestone
 from ncps_analysis.records import Interval
 from ncps_analysis.wording import plain
 
