@@ -22,6 +22,7 @@ from ncps_analysis.render import text as text_view
 from ncps_capture.errors import FileFault
 
 from ncps_raw import colour
+from ncps_raw.results import write_all
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,8 @@ class Output:
         try:
             if self._coloured:
                 colour.show(text, self._file)
+            elif self._path is None:
+                write_all(self._file, text)
             else:
                 self._file.write(text)
             self._file.flush()

@@ -44,7 +44,7 @@ class Results:
                 colour.show(text, self._file)
                 return
             if self._path is None:
-                _write_all(self._file, text)
+                write_all(self._file, text)
             else:
                 self._file.write(text)
         except BrokenPipeError:
@@ -75,7 +75,7 @@ class Results:
         return FileFault(f"cannot write {self._path or 'standard output'}: {error.strerror}; {advice}")
 
 
-def _write_all(stream: TextIO, text: str) -> None:
+def write_all(stream: TextIO, text: str) -> None:
     """Write text; a name that this terminal cannot show loses no report.
 
     Where Python was told not to buffer, its text layer drops what a pipe or a disk did not take of one large write.
