@@ -13,8 +13,9 @@ CANDIDATES := python3.13 python3.12 python3.11 python3 python3.14 python
 IS_NEW     := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON     ?= $(shell for p in $(CANDIDATES); do "$$p" -c '$(IS_NEW)' >/dev/null 2>&1 && { echo "$$p"; break; }; done)
 
-# What the tests of capture and namespaces need from the system, as program:package.
-TOOLS := tcpdump:tcpdump tshark:tshark ip:iproute2 nft:nftables unshare:util-linux
+# What the tests of capture, namespaces and the link check need from the system, as program:package.
+TOOLS := tcpdump:tcpdump tshark:tshark ip:iproute2 nft:nftables unshare:util-linux \
+         nc.openbsd:netcat-openbsd nc.traditional:netcat-traditional ncat:ncat
 
 .PHONY: help demo test lint bench soak fuzz fixtures install clean tools
 
