@@ -2,12 +2,14 @@
 
 It must not know frames. The one idea: an ACK matters only for its number. The third ACK of a handshake carries the
 server's ISN + 1 (definition D12), a challenge the number of the RST that the client answers it with (definition D3),
-so the SYN-ACKs and RSTs of a capture name the few ACKs that its table needs. A small table of bits lets nearly all
-others pass at the cost of one look; the few that are left are compared in full.
+so the SYN-ACKs and RSTs of a capture name the few ACKs that its table needs. Where the RST is yet to come, the
+challenge is told by its tuple: it goes back to a SYN that nothing answered so far. A small table of bits for numbers,
+and one for ports, let nearly all others pass at the cost of a look; the few that are left are compared in full.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -29,11 +31,45 @@ _BITS_MORE_THAN_KEYS: Final = 5
 """The table has 32 to 64 places for each number: a few in a hundred of the others are read for nothing."""
 
 
+Open = tuple[Keys, Ints, Words]
+"""SYNs without an answer: the key of packets that go back to them, their time, the ports of such a packet."""
+
+
+@dataclass(frozen=True)
+class Awaited:
+    """ACKs awaited at some time. One element a SYN-ACK, and one a SYN that is open: its key, time, number or ports."""
+
+    keys: Keys
+    since_ns: Ints
+    numbers: Words
+    open_keys: Keys
+    open_since_ns: Ints
+    open_ports: Words
+
+
+class _Table:
+    """A set of words that may say yes to a few in a hundred of the others."""
+
+    def __init__(self, words: Words) -> None:
+        bits = min(max(len(words).bit_length() + _BITS_MORE_THAN_KEYS, _BITS_LEAST), _BITS_MOST)
+        self._shift = np.uint32(32 - bits)
+        self._bits = np.zeros(1 << bits, np.bool_)
+        self._bits[self._place(words)] = True
+
+    def has(self, words: Words) -> Bools:
+        """Whether each may be in the set; never no of one that is."""
+        return self._bits[self._place(words)]
+
+    def _place(self, words: Words) -> Words:
+        return (words * _ODD) >> self._shift
+
+
 class AckWatch:
     """Remembers the numbers that ACKs of one source are awaited with; every batch of the source passes it in order.
 
-    Of the ACKs behind a SYN-ACK it lets the first through, of those before an RST the last. Looked for in earlier
-    batches is no challenge, and in later ones no third ACK that is stamped before one already found.
+    Of the ACKs behind a SYN-ACK it lets the first through, of those before an RST the last, and all that go back to a
+    SYN that was not answered when the batch ended. Not looked for in later batches is a third ACK that is stamped
+    before one already found.
     """
 
     def __init__(self) -> None:
@@ -41,8 +77,8 @@ class AckWatch:
         self._since: Ints = np.zeros(0, np.int64)
         self._numbers: Words = np.zeros(0, np.uint32)
         self._ends: tuple[Keys, Ints] = (self._keys, self._since)  # RSTs of this batch
-        self._table: Bools = np.zeros(0, np.bool_)
-        self._shift = np.uint32(0)
+        self._open: Open = (self._keys, self._since, self._numbers)  # of SYNs without an answer
+        self._table = self._port_table = _Table(self._numbers)
 
     def expect(self, segments: Segments) -> None:
         """Take the rows of a batch that have SYN or RST, before its ACKs are looked at."""
@@ -55,28 +91,64 @@ class AckWatch:
         self._keys = np.concatenate((self._keys, _key(answers, False, number)))
         self._since = np.concatenate((self._since, answers["t_ns"]))
         self._numbers = np.concatenate((self._numbers, number))
-        wanted = np.concatenate((self._numbers, resets["seq"])).byteswap()
-        bits = min(max(len(wanted).bit_length() + _BITS_MORE_THAN_KEYS, _BITS_LEAST), _BITS_MOST)
-        self._shift = np.uint32(32 - bits)
-        self._table = np.zeros(1 << bits, np.bool_)
-        self._table[self._place(wanted)] = True
+        syns = pick(segments, tcp & (flags & (SYN | ACK) == SYN))
+        ports = (syns["dport"].astype(np.uint32) << np.uint32(16) | syns["sport"]).byteswap()
+        self._add_open((_key(syns, False, _none(syns)), syns["t_ns"], ports))
+        self._drop_answered(answers)
+        self._table = _Table(np.concatenate((self._numbers, resets["seq"])).byteswap())
+        self._port_table = _Table(self._open[2])
 
-    def _place(self, words: Words) -> Words:
-        return (words * _ODD) >> self._shift
+    def answered(self, segments: Segments) -> None:
+        """Take the SYN-ACKs of frames that another watch saw: no challenge comes before them any more."""
+        if len(self._open[0]):
+            self._drop_answered(
+                pick(segments, (segments["kind"] == KIND_TCP) & (segments["flags"] & (SYN | ACK) == SYN | ACK))
+            )
 
-    def may_matter(self, words: Words, rows: Ints) -> Ints:
+    def _add_open(self, more: Open) -> None:
+        keys, since_ns, ports = self._open
+        more_keys, more_ns, more_ports = more
+        self._open = (
+            np.concatenate((keys, more_keys)),
+            np.concatenate((since_ns, more_ns)),
+            np.concatenate((ports, more_ports)),
+        )
+
+    def _drop_answered(self, answers: Segments) -> None:
+        keys, since_ns, _ = self._open
+        if not len(answers) or not len(keys):
+            return
+        known = _key(answers, True, _none(answers))
+        order = np.lexsort((answers["t_ns"], known))
+        known, latest = known[order], answers["t_ns"][order]
+        at = np.searchsorted(known, keys, "right") - 1  # of the last answer on the tuple
+        done = (at >= 0) & (known[at] == keys) & (since_ns <= latest[at])
+        self._keep_open(~done)
+
+    def _keep_open(self, which: Bools) -> None:
+        keys, since_ns, ports = self._open
+        self._open = (keys[which], since_ns[which], ports[which])
+
+    def may_matter(self, words: Words, ports: Words, rows: Ints) -> Ints:
         """Indices of the ACKs worth reading.
 
-        ``words``: their numbers as they lie in memory, read as little-endian; ``rows``: where they are in their batch,
-        for a watch that notes them.
+        ``words``: their numbers as they lie in memory, read as little-endian, ``ports``: both ports likewise; ``rows``:
+        where they are in their batch, for a watch that notes them.
         """
-        return np.flatnonzero(self._table[self._place(words)])
+        may = self._table.has(words)
+        if len(self._open[0]):
+            may |= self._port_table.has(ports)
+        return np.flatnonzero(may)
 
     def choose(self, acks: Segments, now_ns: int) -> Ints:
         """Indices of the rows that matter, in order; forgets what they complete and what is too old at ``now_ns``."""
+        of_open = np.zeros(0, np.int64)
+        if len(self._open[0]):
+            of_open = np.flatnonzero(np.isin(_key(acks, True, _none(acks)), self._open[0]))
+            self._keep_open(self._open[1] >= now_ns - ACK_NS)
         if not len(acks):
             self._forget(self._since < now_ns - ACK_NS)
-            return np.zeros(0, np.int64)
+            return of_open
         ends, ends_ns = self._ends
         count = len(acks)
         keys = np.concatenate((_key(acks, True, acks["ack"]), self._keys, ends))
@@ -96,7 +168,7 @@ class AckWatch:
         resets = np.flatnonzero(order >= count + len(self._keys))
         challenge = before[resets]
         met = (challenge >= 0) & (sorted_keys[challenge] == sorted_keys[resets])
-        chosen = distinct(order[np.concatenate((at[done], challenge[met]))])
+        chosen = distinct(np.concatenate((order[at[done]], order[challenge[met]], of_open)))
         gone = self._since < now_ns - ACK_NS
         gone[order[synacks[done]] - count] = True
         self._forget(gone)
@@ -105,21 +177,26 @@ class AckWatch:
     @property
     def waits(self) -> bool:
         """Whether any ACK is awaited."""
-        return len(self._keys) > 0
+        return len(self._keys) > 0 or len(self._open[0]) > 0
 
     @property
-    def awaited(self) -> tuple[Keys, Ints, Words]:
-        """What SYN-ACKs await so far: key, time and number of the acknowledgement; for ``go_on_with``."""
-        return self._keys, self._since, self._numbers
+    def awaited(self) -> Awaited:
+        """What is awaited so far."""
+        return Awaited(self._keys, self._since, self._numbers, *self._open)
 
-    def go_on_with(self, keys: Keys, since_ns: Ints, numbers: Words) -> None:
+    def go_on_with(self, awaited: Awaited) -> None:
         """Await what another watch did, that saw the frames behind those of this one."""
-        self._keys = np.concatenate((self._keys, keys))
-        self._since = np.concatenate((self._since, since_ns))
-        self._numbers = np.concatenate((self._numbers, numbers))
+        self._keys = np.concatenate((self._keys, awaited.keys))
+        self._since = np.concatenate((self._since, awaited.since_ns))
+        self._numbers = np.concatenate((self._numbers, awaited.numbers))
+        self._add_open((awaited.open_keys, awaited.open_since_ns, awaited.open_ports))
 
     def _forget(self, gone: Bools) -> None:
         self._keys, self._since, self._numbers = self._keys[~gone], self._since[~gone], self._numbers[~gone]
+
+
+def _none(rows: Segments) -> Words:
+    return np.zeros(len(rows), np.uint32)
 
 
 def _key(rows: Segments, from_client: bool, number: Words) -> Keys:

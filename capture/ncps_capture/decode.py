@@ -138,11 +138,11 @@ def _in_order(parts: list[Segments]) -> Segments:
 def _chosen_acks(reader: _Reader, acks: AckWatch) -> Segments:
     parts = []
     for plain in reader.plain:
-        some = acks.may_matter(plain.ack_words, plain.acks)
+        some = acks.may_matter(plain.ack_words, plain.ack_ports, plain.acks)
         if len(some):
             parts.append(reader.segments(reader.of_plain(plain, plain.acks[some])))
     for found in reader.acks:
-        some = acks.may_matter(_le32(reader.data, found.at + 8), found.rows)
+        some = acks.may_matter(_le32(reader.data, found.at + 8), _le32(reader.data, found.at), found.rows)
         if len(some):
             parts.append(reader.segments(found.pick(some)))
     candidates = _in_order(parts)

@@ -111,15 +111,15 @@ def _segments(reader: StretchReader, stretch: Stretch, watch: AckWatch, before: 
         if len(acks):
             segments = join([segments, pick(acks, ~np.isin(acks["frame"], segments["frame"]))])
             segments = pick(segments, np.argsort(segments["frame"], kind="stable"))
-    awaited = stretch.awaited
-    watch.go_on_with(awaited.keys, awaited.since_ns, awaited.numbers)
+        watch.answered(stretch.segments)
+    watch.go_on_with(stretch.awaited)
     segments["frame"] += before
     return segments
 
 
 def _awaited(reader: StretchReader, stretch: Stretch, watch: AckWatch) -> Segments:
     watch.expect(np.zeros(0, SEGMENT))
-    some = watch.may_matter(stretch.acks.words, np.zeros(0, np.int64))
+    some = watch.may_matter(stretch.acks.words, stretch.acks.ports, np.zeros(0, np.int64))
     parts = [decode(batch, True, tunnels=True)[0] for batch in reader.frames(stretch, stretch.acks.rows[some])]
     found = join(parts) if parts else np.zeros(0, SEGMENT)
     found = pick(found, np.argsort(found["frame"], kind="stable"))

@@ -84,6 +84,7 @@ class Plain:
     chosen: Ints  # rows with SYN or RST
     acks: Ints  # rows with ACK and neither, if asked for
     ack_words: Words  # their acknowledgement numbers as they lie in memory, read as little-endian
+    ack_ports: Words  # their ports likewise
 
 
 def first_look(
@@ -116,6 +117,7 @@ def _ask(
     chosen: list[Ints] = []
     acks: list[Ints] = []
     words: list[Words] = []
+    ports: list[Words] = []
     others: list[Ints] = []
     tests = _pairs((*place.links[form.version], *form.tests), place.words)
     ack_word = place.words + form.ack_word
@@ -138,15 +140,16 @@ def _ask(
             here = np.flatnonzero(good & (flags & np.uint32(_SYN_RST | _ACK) == _ACK))
             acks.append(here + low)
             words.append(head[here, ack_word])
+            ports.append(head[here, ack_word - 2])
         if found < len(at):
             others.append(np.flatnonzero(~good) + low)
     seen, left = _join(chosen), _join(others)
     ack_rows = _join(acks)
-    ack_words = np.concatenate(words) if words else np.zeros(0, np.uint32)
+    ack_words, ack_ports = (np.concatenate(part) if part else np.zeros(0, np.uint32) for part in (words, ports))
     if rows is not None:
         seen, left, ack_rows = rows[seen], rows[left], rows[ack_rows]
     tcp = place.net + form.header
-    return Plain(form.version, place.net, tcp, place.tagged, count, seen, ack_rows, ack_words), left
+    return Plain(form.version, place.net, tcp, place.tagged, count, seen, ack_rows, ack_words, ack_ports), left
 
 
 def _pairs(tests: tuple[tuple[int, int, int], ...], first: int) -> list[tuple[int, np.uint64, np.uint64]]:

@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ncps_capture.acks import AckWatch, Ints, Keys, Words
+from ncps_capture.acks import AckWatch, Awaited, Ints, Words
 from ncps_capture.capfacts import Bytes, Facts, Format
 from ncps_capture.decode import decode
 from ncps_capture.rows import distinct, join
@@ -56,16 +56,8 @@ class Acks:
     """All with ACK and neither SYN nor RST. One element an ACK."""
 
     words: U4  # its number as it lies in memory, read as little-endian
+    ports: U4  # both ports likewise
     rows: U4  # which of the frames it is
-
-
-@dataclass(frozen=True)
-class Awaited:
-    """ACKs that SYN-ACKs of a stretch still await at its end, as AckWatch holds them. One element a SYN-ACK."""
-
-    keys: Keys
-    since_ns: Ints
-    numbers: Words
 
 
 @dataclass(frozen=True)
@@ -143,7 +135,7 @@ class StretchReader:
             join(parts) if parts else np.zeros(0, SEGMENT),
             _places(taken.batches),
             watch.noted(),
-            Awaited(*watch.awaited),
+            watch.awaited,
             books,
             facts.packets,
             facts.untimed,
@@ -183,6 +175,7 @@ class _NotingWatch(AckWatch):
     def __init__(self) -> None:
         super().__init__()
         self._words: list[Words] = []
+        self._ports: list[Words] = []
         self._rows: list[Ints] = []
         self._before = 0  # rows of earlier batches
 
@@ -190,15 +183,16 @@ class _NotingWatch(AckWatch):
         """A batch of so many rows is done."""
         self._before += count
 
-    def may_matter(self, words: Words, rows: Ints) -> Ints:
+    def may_matter(self, words: Words, ports: Words, rows: Ints) -> Ints:
         """See AckWatch."""
         self._words.append(words)
+        self._ports.append(ports)
         self._rows.append(rows + self._before)
-        return super().may_matter(words, rows)
+        return super().may_matter(words, ports, rows)
 
     def noted(self) -> Acks:
         """All so far."""
-        return Acks(_column(self._words), _column(self._rows))
+        return Acks(_column(self._words), _column(self._ports), _column(self._rows))
 
 
 def _places(batches: Sequence[Batch]) -> Frames:

@@ -51,7 +51,11 @@ def traffic(seed: int, count: int = 400, nested: float = 0.0, speed: int = 200) 
         if fate < 0.1:
             say(1, True, 2, isn, 0)
             continue
-        if fate < 0.2:
+        if fate < 0.15:
+            say(chance.random(), False, 0x10, server, 77)  # a challenge, and what the client makes of it
+            say(chance.random(), True, 4, 77, 0)
+            say(0.01, True, 2, isn, 0)
+        elif fate < 0.2:
             say(0.001, False, 0x14, 0, isn + 1)
             continue
         say(chance.random(), False, 0x12, server, isn + 1)
