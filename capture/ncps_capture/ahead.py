@@ -26,15 +26,17 @@ from ncps_capture.stretches import STRETCH_BYTES, Stretch, StretchReader
 
 _SLOT_BYTES: Final = 2 * STRETCH_BYTES
 """More than the rows of the shortest packets there are; of what is not used there is no memory."""
+_PATIENCE_S: Final = 0.2
 _SLOTS: Final = 2  # a worker: one to fill, one that is being emptied
 
 
 def read_ahead(
     reader: StretchReader, begin: int, size: int, workers: int, stretch_bytes: int = STRETCH_BYTES
-) -> Iterator[Stretch]:
+) -> Iterator[Stretch | None]:
     """Stretches one behind the other from byte ``begin`` of a file of ``size`` bytes, at which a record starts.
 
-    They end before the last bytes, and before anything that makes no stretch.
+    They end before the last bytes, and before anything that makes no stretch. None: there is none yet, for a while, so
+    that whoever waits can leave.
     """
     places = range(begin, size - stretch_bytes + 1, stretch_bytes)
     expected = begin
@@ -44,6 +46,8 @@ def read_ahead(
         for number in range(min(pool.depth, len(places))):
             pool.order(number, places[number])
         for number, place in enumerate(places):
+            while not pool.ready(number):
+                yield None
             stretch = pool.answer(number)
             if number + pool.depth < len(places):
                 pool.order(number + pool.depth, places[number + pool.depth])
@@ -83,6 +87,10 @@ class _Pool:
 
     def order(self, number: int, begin: int) -> None:
         self._pipes[number % len(self._pipes)].send((begin, begin + self._bytes, self._slot(number)))
+
+    def ready(self, number: int) -> bool:
+        """Whether there is an answer, or will never be one; waits for it a little."""
+        return self._pipes[number % len(self._pipes)].poll(_PATIENCE_S)
 
     def answer(self, number: int) -> Stretch | None:
         said: tuple[Stretch, tuple[int, ...]] | None = self._pipes[number % len(self._pipes)].recv()

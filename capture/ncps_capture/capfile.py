@@ -109,6 +109,9 @@ class CaptureFile(Facts):
                     return
             self._ended = True
             self._format.end(0 if taken.stop else len(self._rest), self._start)
+            if not taken.stop and self.size is not None and (now := self._raw.size()) < self.size:
+                self.damaged = f"cut to {now} of {self.size} bytes while it was read"
+                self.warn(f"{self.damaged}; what is missing was not read")
             if self._stream.damaged:
                 self.warn(self._stream.damaged)
                 self.damaged = self._stream.damaged
@@ -200,6 +203,10 @@ class _Raw:
     def descriptor(self) -> int:
         """Of the file."""
         return self._file.fileno()
+
+    def size(self) -> int:
+        """Bytes the file has now."""
+        return os.fstat(self._file.fileno()).st_size
 
     def go_to(self, at: int) -> None:
         """Read from this byte on."""

@@ -88,6 +88,9 @@ def _ahead(
 
     watch = watches.setdefault(capture.source, AckWatch())
     for stretch in read_ahead(reader, capture.position, size, workers, stretch_bytes):
+        if stretch is None:
+            yield Piece(np.zeros(0, SEGMENT), Books(), None, capture.source)
+            continue
         before = capture.packets
         capture.skip(stretch)
         yield Piece(_segments(reader, stretch, watch, before), stretch.books, stretch.times, capture.source)

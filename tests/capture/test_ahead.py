@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -72,3 +73,24 @@ def test_no_room_for_processes_costs_time_and_nothing_else(tmp_path: Path, monke
     monkeypatch.setattr(os, "fork", one_and_no_more)
     assert check(tmp_path / "x", pcap(traffic(13))) == 0
     assert len(begun) == 2
+
+
+def test_a_worker_that_does_nothing_can_be_left(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(pcap(traffic(14)))
+    synacks = [0]
+    stopped: list[int] = []
+    stream = pieces(open_capture(path), lambda: not synacks[0], 2, STRETCH, 20_000)
+    waited = 0
+    for piece in stream:
+        synacks[0] += piece.books.synack
+        if synacks[0] and not stopped:
+            stopped = [int(word) for word in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+            for pid in stopped:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP)
+        waited += not piece.books.packets
+        if waited == 2:
+            break
+    stream.close()  # type: ignore[attr-defined]
+    assert waited == 2

@@ -279,3 +279,16 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     (again,) = open_capture(path).batches()
     assert np.array_equal(again.t_ns, batch.t_ns)
     assert flat([again]) == flat([batch])
+
+
+def test_a_file_that_is_cut_while_it_is_read_is_said_to_be(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(PLAIN["pcap"] + PLAIN["pcap"][24:] * 50)
+    size = path.stat().st_size
+    capture = open_capture(path)
+    stream = capture.batches(200)
+    next(stream)
+    os.truncate(path, 24)
+    list(stream)
+    assert capture.damaged == f"cut to 24 of {size} bytes while it was read"
+    assert any("cut to 24 of" in warning for warning in capture.warnings)
