@@ -14,8 +14,8 @@ _SHARED: Final = """\
   --wait TIME              how long for a peer that does not come; default: for ever when listening, when
                            connecting 10s without trying again
   --idle TIME              give up when nothing has moved for so long, counted from the moment of connecting
-  --streams N              connections at once, default 1; the bytes are shared out; the same number at both ends,
-                           unless --both tells the other one
+  --streams N              connections at once, at most 48, default 1; the bytes are shared out; the same number
+                           at both ends, unless --both tells the other one
   --bidirectional          both ways at once; at both ends, unless --both tells the other one
   --both                   of the end that connects: both ends are ncps, show both ends' figures
   --explain                measure each part alone as well, and name the bottleneck; the network alone and the

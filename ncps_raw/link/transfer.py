@@ -21,7 +21,7 @@ from ncps_raw.link.books import Figures, Row
 from ncps_raw.link.plan import LinkPlan
 from ncps_raw.link.pumps import ACKNOWLEDGED, HANDED, READ, Pump, Receiver, Sender, wake
 from ncps_raw.link.sinks import Sink
-from ncps_raw.link.sources import Source
+from ncps_raw.link.sources import Source, source_size
 from ncps_raw.link.tcpinfo import TcpInfo
 
 _GRACE_NS: Final = 200_000_000
@@ -69,6 +69,7 @@ class Transfer:
         self.peer = peer
         self.streams = streams
         self._most = (most_out, most_in)
+        self._source_size = source_size(plan) if plan.transmits else None
         self._on_change = on_change
         self._make_source = make_source
         self._make_sink = make_sink
@@ -107,6 +108,8 @@ class Transfer:
                 _share(self._most[0], self.streams, place),
                 self._on_change,
                 None if self.plan.limit is None else self.plan.limit / self.streams,
+                self.plan.lasts_ns,
+                self.streams,
             )
             self.senders.append(sender)
             pumps.append(sender)
@@ -382,6 +385,11 @@ class Transfer:
             f"{sender.source.name} had only {sender.moved} of the {_bytes(sender.most)} that were to be sent"
             for sender in self.senders
             if sender.source_ended and not sender.complete and not sender.failure
+        ]
+        found += [
+            f"{sender.source.name} had only {sender.moved} of the {_bytes(self._source_size)} it had at the beginning"
+            for sender in self.senders
+            if sender.source_ended and sender.complete and sender.moved < (self._source_size or 0)
         ]
         if self.connections < self.streams and not self.plan.keep and self.ended_by in (None, IDLE):
             found.append(too_few_streams(self.connections, self.streams))

@@ -383,3 +383,19 @@ def test_what_is_wrong_here(words: tuple[str, ...], code: int) -> None:
     assert done == code
     assert err.startswith("ncps: ")
     assert err.count("\n") == 1
+
+
+def test_a_source_that_becomes_shorter_while_it_is_sent_is_no_success(tmp_path: Path) -> None:
+    source = tmp_path / "data"
+    source.write_bytes(bytes(20_000_000))
+    pairing = Pairing(
+        [NCPS, "recv"],
+        [NCPS, "send", HERE, "--source", str(source), "--limit", "20MB", "-i", "50ms", "--format", "jsonl"],
+    )
+    assert pairing.client.stdout is not None
+    pairing.client.stdout.readline()
+    os.truncate(source, 1000)
+    (code, out, _), (receiver_code, _, _) = pairing.end()
+    assert code == 1
+    assert receiver_code == 0
+    assert "of the 20000000 bytes it had at the beginning" in out

@@ -152,3 +152,47 @@ def test_a_receiver_takes_what_it_was_told_and_no_more() -> None:
         assert receiver.moved == 600
         assert not receiver.peer_ended
         assert len(far.recv(1000)) == 400
+
+
+def test_a_sender_ends_by_itself_when_its_time_is_up() -> None:
+    with pair() as (near, far):
+        receiver = Receiver(far, Discard(copy=False), None, lambda: None)
+        receiver.start()
+        sender = Sender(near, Memory(ZEROS, copy=False), None, lambda: None, lasts_ns=50_000_000)
+        sender.start()
+        assert sender.join(20)
+        assert sender.failure is None
+        assert receiver.join(20)
+        assert receiver.moved == sender.moved > 0
+
+
+@linux
+def test_an_end_that_is_on_its_way_is_not_counted_as_a_byte() -> None:
+    with pair() as (near, far):
+        far.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1_000_000)
+        sender = Sender(near, Memory(ZEROS, copy=True), 300_000, lambda: None)
+        sender.start()
+        deadline = time.monotonic() + 20
+        while not sender._fin and time.monotonic() < deadline:
+            time.sleep(0.001)
+        wake(sender, leave=True)
+        assert sender.join(20)
+        left = tcpinfo.unacknowledged(near)
+        assert left is not None
+        assert left > 1
+        assert sender.acknowledged(tcpinfo.read(near)) == 300_000 - (left - 1)
+
+
+@linux
+def test_a_receiver_that_has_all_it_was_promised_lets_the_peer_know_at_once() -> None:
+    """Else the last acknowledgement waits 40 ms for company, and the sender's figure with it."""
+    with pair() as (near, far):
+        near.sendall(bytes(1000))
+        calls: list[socket.socket] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tcpinfo, "acknowledge_now", calls.append)
+            receiver = Receiver(far, Discard(copy=True), 1000, lambda: None)
+            receiver.start()
+            assert receiver.join(20)
+        assert calls == [far]
