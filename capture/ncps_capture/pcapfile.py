@@ -81,9 +81,9 @@ class Pcap:
             facts.warn(f"{facts.damaged}; not used")
         elif not facts.packets and not facts.damaged:
             facts.warn("it has a capture header and no packets")
-        if self._late_fractions:
+        if count := self._late_fractions:
             facts.warn(
-                f"{self._late_fractions} records have a fraction of a second of 1 s or more; "
+                f"{count} record{'s have' if count > 1 else ' has'} a fraction of a second of 1 s or more; "
                 f"it was added to the seconds"
             )
 

@@ -112,7 +112,7 @@ def test_a_fraction_of_a_second_or_more_is_added_and_counted(tmp_path: Path) -> 
     opened, frames = read(tmp_path / "x.pcap", pcap([(5, 1_000_001, b"x", 1), (5, 999_999, b"x", 1)]))
     assert [frame[0] for frame in frames] == [6_000_001_000, 5_999_999_000]
     assert opened.warnings == [
-        f"{opened.name}: 1 records have a fraction of a second of 1 s or more; it was added to the seconds"
+        f"{opened.name}: 1 record has a fraction of a second of 1 s or more; it was added to the seconds"
     ]
 
 
