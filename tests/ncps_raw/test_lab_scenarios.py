@@ -21,6 +21,10 @@ OVER_IPV6_TOO = ("syn_lost", "synack_lost")
 SCENARIOS = {one.name: one for one in scenarios()}
 SCENARIOS |= {f"{name}-ipv6": replace(SCENARIOS[name], ip=6) for name in OVER_IPV6_TOO}
 
+STOPPED_US = 100_000
+"""A relay that was so late stood still with its machine: what its path did then is not what the scenario says."""
+TRIES_MORE = 2
+
 
 @pytest.fixture(scope="module")
 def outcomes(request: pytest.FixtureRequest, ncps: str) -> Iterator[dict[str, Future[Outcome]]]:
@@ -41,10 +45,14 @@ def unknown_here(scenario: Scenario) -> str | None:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_scenario(name: str, outcomes: dict[str, "Future[Outcome]"]) -> None:
+def test_scenario(name: str, outcomes: dict[str, "Future[Outcome]"], ncps: str) -> None:
     scenario = SCENARIOS[name]
     if (key := unknown_here(scenario)) is not None:
         pytest.skip(f"this kernel has no {key}")
     outcome = outcomes[name].result()
+    for _ in range(TRIES_MORE):
+        if not outcome.failures() or outcome.figures.get("late_us.max", 0) < STOPPED_US:
+            break
+        outcome = play(scenario, (ncps,))
     aside = {name: outcome.figures.get(name) for name in ("late_us.max", "clock_moved_us")}
     assert not outcome.failures(), f"{scenario.about}\n{outcome.failures()}\n{aside}\n{outcome.remarks}"
