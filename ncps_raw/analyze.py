@@ -113,7 +113,9 @@ def _analyze(paths: Sequence[str], values: Mapping[str, Any], command_line: str,
     from ncps_analysis.rowstore import RowStore
 
     from ncps_raw.reading import read_captures
+    from ncps_raw.scratch import sweep
 
+    sweep()  # most readings need no folder, and would never remove what a killed one has left
     with ExitStack() as stack:
         store = stack.enter_context(RowStore(lambda: _folder(stack)))
         with Progress(not view.quiet) as progress:

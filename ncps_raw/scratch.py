@@ -37,7 +37,7 @@ def scratch_folder() -> Iterator[str]:
         raise FileFault(f"cannot create a folder for this run: {error.strerror}; set TMPDIR to one with room") from None
     lock = _own(Path(folder))
     try:
-        sweep(Path(folder).parent)
+        sweep()
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -45,9 +45,16 @@ def scratch_folder() -> Iterator[str]:
             os.close(lock)
 
 
-def sweep(where: Path) -> None:
-    """Remove this user's folders whose owner is gone; one without our lock is somebody else's and stays."""
+def sweep() -> None:
+    """Remove this user's folders whose owner is gone; one without our lock is somebody else's and stays.
+
+    For whoever may not need a folder and yet follows one that did.
+    """
     if sys.platform == "win32":
+        return
+    try:
+        where = Path(tempfile.gettempdir())
+    except FileNotFoundError:  # no folder for temporary files at all: nobody has left anything there
         return
     for lock_file in where.glob(f"{PREFIX}*/{LOCK}"):
         with contextlib.suppress(OSError):  # another run sweeps too, or it is not ours to remove

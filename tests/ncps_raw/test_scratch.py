@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from analyses import FIXTURES, analyze
 from ncps_capture.errors import FileFault
 
 from ncps_raw.scratch import LOCK, PREFIX, scratch_folder, sweep
@@ -70,9 +71,28 @@ def test_what_a_killed_run_left_goes_when_the_next_begins(place: Path) -> None:
         assert list(place.iterdir()) == [Path(folder)]
 
 
+def test_a_reading_that_needs_no_folder_removes_what_a_killed_one_left(place: Path) -> None:
+    process, left = owner()
+    os.kill(process.pid, signal.SIGKILL)
+    end(process)
+    assert (left / "spool").exists()
+    code, out, err = analyze(FIXTURES / "clean_ipv4.pcap")
+    assert (code, err) == (0, "")
+    assert "report of a capture" in out
+    assert list(place.iterdir()) == []
+
+
+def test_without_any_folder_for_temporary_files_nothing_is_swept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> str:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    sweep()
+
+
 def test_a_folder_in_use_stays() -> None:
     process, used = owner()
-    sweep(used.parent)
+    sweep()
     with scratch_folder():
         pass
     assert (used / "spool").read_text() == "rows"
@@ -90,13 +110,13 @@ def test_a_child_of_the_killed_run_still_uses_its_folder(place: Path) -> None:
     pids = {int(process.stdout.readline()) for _ in range(2)}
     os.kill(process.pid, signal.SIGKILL)
     process.wait(30)
-    sweep(place)
+    sweep()
     assert used.exists()
     (child,) = pids - {process.pid}
     os.kill(child, signal.SIGKILL)
     process.stdout.read()  # until the child has gone
     end(process)
-    sweep(place)
+    sweep()
     assert not used.exists()
 
 
@@ -111,14 +131,14 @@ def test_what_is_not_ours_stays(place: Path, monkeypatch: pytest.MonkeyPatch) ->
     of_another_user = place / f"{PREFIX}other"
     of_another_user.mkdir()
     (of_another_user / LOCK).symlink_to(elsewhere / LOCK)
-    sweep(place)
+    sweep()
     assert {path.name for path in place.iterdir()} == {f"{PREFIX}{n}" for n in ("without-lock", "link", "other")} | {
         "elsewhere"
     }
     (of_another_user / LOCK).unlink()
     (of_another_user / LOCK).write_text("")
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    sweep(place)
+    sweep()
     assert of_another_user.exists()
 
 
@@ -129,6 +149,6 @@ def test_without_locks_a_run_goes_on(monkeypatch: pytest.MonkeyPatch, place: Pat
     monkeypatch.setattr(fcntl, "flock", refuse)
     with scratch_folder() as folder:
         assert not Path(folder, LOCK).exists()
-        sweep(place)
+        sweep()
         assert Path(folder).exists()
     assert list(place.iterdir()) == []
