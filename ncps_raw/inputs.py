@@ -18,9 +18,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
+from ncps_analysis.wording import many
 from ncps_capture.errors import FileFault, UsageError
 
 STANDARD_INPUT: Final = "-"
+MOST_SAID: Final = 3
+"""Names of one file that are said each; of more there is only their number."""
 GRACE_S: Final = 1.0
 """How long after an interrupt whoever writes into a pipe may still end it: the same Ctrl-C as a rule reaches both."""
 _LOOK_S: Final = 0.1
@@ -88,13 +91,15 @@ class Pipe(io.RawIOBase):
 
 
 def distinct(paths: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The files that ``paths`` name, each once, and a line for every name of one that was named before.
+    """The files that ``paths`` name, each once, and lines on the names of those that were named before.
 
+    The first MOST_SAID such names have a line each, all others one together.
     FileFault, with what to do, for one that is not there or not allowed; UsageError for an empty name, and for a
     terminal as standard input.
     """
     first: dict[tuple[int, int], str] = {}
-    again = []
+    again: list[str] = []
+    more = 0
     for path in paths:
         if not path:
             raise UsageError("a FILE is an empty name: name a capture, or - for standard input")
@@ -102,10 +107,14 @@ def distinct(paths: Sequence[str]) -> tuple[list[str], list[str]]:
         key = (status.st_dev, status.st_ino)
         if key not in first:
             first[key] = path
+        elif len(again) == MOST_SAID:
+            more += 1
         elif first[key] == path:
             again.append(f"{path} is named twice: it is read once")
         else:
             again.append(f"{path} is {first[key]} by another name: it is read once")
+    if more:
+        again.append(f"{many(more, 'more name')} of files that were named before: each file is read once")
     return list(first.values()), again
 
 

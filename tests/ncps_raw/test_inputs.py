@@ -43,6 +43,27 @@ def test_a_file_by_another_name_is_the_same_file(another: Callable[[Path], Path 
 
 
 @pytest.mark.parametrize(
+    ("links", "rest"),
+    [
+        (3, []),
+        (4, ["1 more name of files that were named before: each file is read once"]),
+        (2000, ["1,997 more names of files that were named before: each file is read once"]),
+    ],
+)
+def test_of_many_names_of_a_file_three_are_said_and_the_others_counted(
+    links: int, rest: list[str], tmp_path: Path
+) -> None:
+    one = tmp_path / "1.pcap"
+    one.write_bytes(b"x")
+    names = [tmp_path / f"{n}.link" for n in range(links)]
+    for name in names:
+        name.symlink_to(one)
+    files, said = distinct([str(one), *map(str, names)])
+    assert files == [str(one)]
+    assert said == [*(f"{name} is {one} by another name: it is read once" for name in names[:3]), *rest]
+
+
+@pytest.mark.parametrize(
     ("name", "fault", "said"),
     [
         ("", UsageError, "a FILE is an empty name: name a capture, or - for standard input"),
