@@ -53,6 +53,11 @@ _SENTENCES: Final = frozenset(
 )
 _PIECE_BYTES: Final = 1 << 20
 _MOST_HEADER_BYTES: Final = 1 << 12
+_NAME_A_RUN: Final = "name a file that a client saved with --run"
+_NEXT: Final[dict[type[Exception], str]] = {
+    FileNotFoundError: "check the name, and the folder this runs in",
+    PermissionError: "run it as somebody who may read it, such as with sudo",
+}
 _DAMAGED: Final = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedError, RuntimeError, ValueError)
 
 
@@ -196,11 +201,11 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
     try:
         file = path.open("rb")
     except (OSError, ValueError) as error:
-        raise FileFault(f"cannot read {path}: {_reason(error)}") from None
+        raise FileFault(f"cannot read {path}: {_reason(error)}; {_NEXT.get(type(error), _NAME_A_RUN)}") from None
     with file:
         try:
             if file.read(2) != b"PK":
-                raise FileFault(f"cannot read {path}: it is not a run saved with --run")
+                raise FileFault(f"cannot read {path}: it is not a saved run; {_NAME_A_RUN}")
             with zipfile.ZipFile(file) as archive:
                 yield archive
         except _DAMAGED as error:
@@ -211,7 +216,7 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
 
 def _read_facts(archive: zipfile.ZipFile, path: Path) -> tuple[dict[str, Any], int]:
     """The run's facts and the format they are in."""
-    foreign = FileFault(f"cannot read {path}: it is not a run saved with --run")
+    foreign = FileFault(f"cannot read {path}: it is not a saved run; {_NAME_A_RUN}")
     if FACTS not in archive.namelist():
         raise foreign
     _plainly_packed(archive.getinfo(FACTS))

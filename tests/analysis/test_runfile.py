@@ -220,14 +220,21 @@ def fault(path: Path, scratch: str) -> str:
 
 
 def test_files_that_are_no_run_are_named(tmp_path: Path, scratch: str) -> None:
-    assert fault(tmp_path / "absent", scratch) == ": No such file or directory"
-    assert fault(tmp_path, scratch) == ": Is a directory"
+    assert fault(tmp_path / "absent", scratch) == (
+        ": No such file or directory; check the name, and the folder this runs in"
+    )
+    assert fault(tmp_path, scratch) == ": Is a directory; name a file that a client saved with --run"
     for content in (b"", b"text", b"\xd4\xc3\xb2\xa1" + bytes(20)):
         (tmp_path / "foreign").write_bytes(content)
-        assert fault(tmp_path / "foreign", scratch) == ": it is not a run saved with --run"
+        assert (
+            fault(tmp_path / "foreign", scratch)
+            == ": it is not a saved run; name a file that a client saved with --run"
+        )
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
         archive.writestr("a.txt", "text")
-    assert fault(tmp_path / "other.zip", scratch) == ": it is not a run saved with --run"
+    assert (
+        fault(tmp_path / "other.zip", scratch) == ": it is not a saved run; name a file that a client saved with --run"
+    )
 
 
 def changed(run, path: Path, change) -> Path:
@@ -265,7 +272,7 @@ def drop(*keys):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (put("format", value="another"), ": it is not a run saved with --run"),
+        (put("format", value="another"), ": it is not a saved run; name a file that a client saved with --run"),
         (
             put("version", value=1),
             ": it has format 1, this program reads 2 and 3; use the version of ncps that saved it",
@@ -273,7 +280,7 @@ def drop(*keys):
         (put("version", value="\x1b[2J\n"), ": it is damaged: version is '\\x1b[2J\\n'"),
         (drop("run"), ": it is damaged: run.json has no run"),
         (lambda facts: "{", ": it is damaged: "),
-        (lambda facts: "[]", ": it is not a run saved with --run"),
+        (lambda facts: "[]", ": it is not a saved run; name a file that a client saved with --run"),
         (lambda facts: b"\xff\xff", ": it is damaged: "),
         (lambda facts: "[" * 100_000, ": it is damaged: "),
         (put("run", "role", value="judge"), ": it is damaged: run.role is 'judge'"),

@@ -114,7 +114,11 @@ def test_what_is_read_is_not_overwritten(tmp_path: Path) -> None:
 def test_what_is_no_run_is_named(tmp_path: Path) -> None:
     foreign = tmp_path / "lo.pcap"
     foreign.write_bytes(b"\xd4\xc3\xb2\xa1")
-    assert run("report", str(foreign)) == (3, "", f"ncps: cannot read {foreign}: it is not a run saved with --run\n")
+    assert run("report", str(foreign)) == (
+        3,
+        "",
+        f"ncps: cannot read {foreign}: it is not a saved run; name a file that a client saved with --run\n",
+    )
 
 
 # ---- joined with a capture made elsewhere ----------------------------------------------------------------------
