@@ -1,6 +1,7 @@
 """A capture as NCPS prints a run: what reads NCPS must read it."""
 
 import re
+from pathlib import Path
 
 from made_captures import MADE, report
 from ncps_analysis.render.captured_ncps import report as view
@@ -37,3 +38,11 @@ def test_what_is_new_comes_after() -> None:
 
 def test_without_an_answer_it_says_what_ncps_says() -> None:
     assert "!!!NO CONNECTIONS WERE ESTABLISHED!!!" in view(report(MADE[2:]))
+
+
+def test_the_page_names_every_line() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "ncps-output.md").read_text(encoding="utf-8")
+    shown = view(report(warnings=["a"], died="killed", interrupted="SIGTERM"))
+    lines = set(re.findall("^###([A-Z]+)", shown, re.MULTILINE))
+    assert {"ATTEMPTS", "REFUSED", "INTERRUPTED", "PROBLEM", "NOTE"} <= lines
+    assert not {name for name in lines if f"###{name}" not in page}

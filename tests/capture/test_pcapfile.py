@@ -116,6 +116,13 @@ def test_a_fraction_of_a_second_or_more_is_added_and_counted(tmp_path: Path) -> 
     ]
 
 
+def test_several_such_fractions_are_in_the_plural(tmp_path: Path) -> None:
+    opened, _ = read(tmp_path / "x.pcap", pcap([(5, 1_000_001, b"x", 1)] * 2))
+    assert opened.warnings == [
+        f"{opened.name}: 2 records have a fraction of a second of 1 s or more; it was added to the seconds"
+    ]
+
+
 def test_time_zone_is_ignored_with_a_warning_and_flags_above_the_link_type_are_masked(tmp_path: Path) -> None:
     opened, frames = read(tmp_path / "x.pcap", pcap([(5, 0, b"x", 1)], zone=3600, network=0x1400_0071))
     assert opened.link_type == 113
