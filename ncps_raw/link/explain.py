@@ -1,8 +1,9 @@
 """Pure: four speeds -> which part is the bottleneck, in a sentence. No clock, no socket.
 
 The one idea: each part is measured alone, then all together. The slowest part alone is the bottleneck if all together
-is about as fast; if all together is clearly slower than every part, the parts hinder each other on this machine. A part
-that was slower alone than the whole cannot be what holds it up: then the figures do not fit, and that is said.
+is about as fast; if all together is clearly slower than every part, the parts hinder each other on this machine, unless
+it is a part that was not measured. A part that was slower alone than the whole cannot be what holds it up: then the
+figures do not fit, and that is said.
 """
 
 from __future__ import annotations
@@ -66,6 +67,14 @@ def sentence(explanation: Explanation) -> str:
         return f"{_by_the_kernel(explanation, alone, together)}: {figures}."
     slowest = min(alone, key=lambda name: alone[name])
     if together < _NEAR * alone[slowest]:
+        unknown = [
+            name for name in ("source", "sink") if name not in alone and not getattr(explanation, name).unlimited
+        ]
+        if unknown:
+            return (
+                "No part can be named: all together is slower than each part that was measured, so the parts hinder "
+                f"each other on this machine, or it is the {' or the '.join(unknown)}, which was not measured: {figures}."
+            )
         return (
             f"The machine is the bottleneck: all together is slower than each part alone, "
             f"so the parts hinder each other: {figures}."

@@ -68,6 +68,24 @@ def test_a_limit_that_was_asked_for_is_what_limits() -> None:
         assert explain.sentence(Explanation(*alone, Speed(together), limit=10_000_000)).startswith(begins)
 
 
+@pytest.mark.parametrize(
+    ("source", "sink", "suspects"),
+    [
+        (UNKNOWN, FREE, "or it is the source, which was not measured"),
+        (Speed(300 * M), UNKNOWN, "or it is the sink, which was not measured"),
+        (UNKNOWN, UNKNOWN, "or it is the source or the sink, which was not measured"),
+    ],
+)
+def test_a_part_that_was_not_measured_stays_a_suspect(source: Speed, sink: Speed, suspects: str) -> None:
+    """Slower than all that was measured: the machine is one explanation, what nobody has measured the other one."""
+    said = explain.sentence(Explanation(source, Speed(310 * M), sink, Speed(100 * M)))
+    assert said.startswith("No part can be named: all together is slower than each part that was measured")
+    assert suspects in said
+    assert "The machine is the bottleneck" not in said
+    as_fast = explain.sentence(Explanation(source, Speed(110 * M), sink, Speed(108 * M)))
+    assert as_fast.startswith("The network is the bottleneck")
+
+
 RATES = st.none() | st.floats(1e3, 1e11)
 
 
