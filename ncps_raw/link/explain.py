@@ -73,7 +73,8 @@ def sentence(explanation: Explanation) -> str:
         if unknown:
             return (
                 "No part can be named: all together is slower than each part that was measured, so the parts hinder "
-                f"each other on this machine, or it is the {' or the '.join(unknown)}, which was not measured: {figures}."
+                f"each other on this machine, or it is the {' or the '.join(unknown)}, which was not measured: "
+                f"{figures}."
             )
         return (
             f"The machine is the bottleneck: all together is slower than each part alone, "
