@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ncps_raw import net
@@ -20,6 +20,7 @@ from ncps_raw.link.explain import Explanation, Speed
 from ncps_raw.link.meeting import Arrival, Door, NobodyThere
 from ncps_raw.link.plan import LinkPlan
 from ncps_raw.link.preamble import DATA
+from ncps_raw.link.pumps import Pump
 from ncps_raw.link.show import Show
 from ncps_raw.link.sinks import Sink, open_sink
 from ncps_raw.link.sources import Source, open_source
@@ -116,6 +117,7 @@ class _Run:
             transfer.plan.warmup_ns,
             code,
             far_note,
+            _warmed_up(transfer),
         )
         self.show.report(report)
         return code
@@ -144,6 +146,19 @@ class _Run:
             None if sent is None else sent.busy,
             self.plan.limit if self.guest is None else self.guest.limit,
         )
+
+
+def _warmed_up(transfer: Transfer) -> bool:
+    """Whether the figures are without the warm-up: whether that much of the time is missing from them."""
+    warmup_ns, begin_ns = transfer.plan.warmup_ns, transfer.begin_ns()
+    own = transfer.result[0 if transfer.plan.sends else 1]
+    if not warmup_ns:
+        return True
+    if begin_ns is None or own is None or own.elapsed_ns is None:
+        return False
+    pumps: Sequence[Pump] = transfer.senders if transfer.plan.sends else transfer.receivers
+    end_ns = max(begin_ns if pump.end_ns is None else pump.end_ns for pump in pumps)
+    return end_ns - begin_ns - own.elapsed_ns - (own.round_trip_ns or 0) >= warmup_ns
 
 
 @contextlib.contextmanager
@@ -235,6 +250,7 @@ def _not_begun(run: _Run) -> int:
             0.0,
             run.plan.warmup_ns,
             1,
+            warmed_up=not run.plan.warmup_ns,
         )
     )
     return 1

@@ -34,6 +34,7 @@ class Report:
     warmup_ns: int
     exit_code: int
     far_note: str = ""  # why ``far`` is not there, where it was asked for
+    warmed_up: bool = True  # False: it was over before ``warmup_ns``, so the figures are of all of it
 
     @property
     def own(self) -> Figures | None:
@@ -61,7 +62,7 @@ def plain(report: Report) -> dict[str, Any]:
         "sent": None if report.sent is None else books.plain(report.sent),
         "received": None if report.received is None else books.plain(report.received),
         "far": None,
-        "warmup_s": report.warmup_ns / 1e9,
+        "warmup_s": report.warmup_ns / 1e9 if report.warmed_up else None,
         "cpu_s": report.cpu_s,
         "cpu_s_per_gb": report.cpu_s_per_gb,
         "interrupted": report.ended_by,
@@ -106,8 +107,9 @@ def text(report: Report) -> str:
         lines.append(f"without the other end's figures: {report.far_note}")
     each = "" if report.cpu_s_per_gb is None else f", {report.cpu_s_per_gb:.3g} s per GB"
     lines.append(f"  with {report.peer}; {report.cpu_s:.3g} s of processor time here{each}")
-    if report.warmup_ns:
-        lines.append(f"  without the first {report.warmup_ns / 1e9:g} s")
+    if report.warmup_ns and report.own is not None:
+        left_out = f"without the first {report.warmup_ns / 1e9:g} s"
+        lines.append(f"  {left_out if report.warmed_up else 'shorter than --warmup: nothing was left out'}")
     if report.ended_by is not None:
         why = "ended by --idle" if report.ended_by == "idle" else f"interrupted by {report.ended_by}"
         lines.append(f"  {why}: the figures so far")

@@ -46,6 +46,19 @@ def test_an_end_by_idle_is_no_interrupt() -> None:
     assert "interrupted" not in text
 
 
+def test_a_warm_up_that_was_not_left_out_is_not_said_to_be() -> None:
+    for warmup_ns, warmed_up, told, line in (
+        (10**10, True, 10.0, "without the first 10 s"),
+        (10**10, False, None, "shorter than --warmup: nothing was left out"),
+        (0, True, 0.0, ""),
+    ):
+        report = replace(REPORT, warmup_ns=warmup_ns, warmed_up=warmed_up)
+        assert views.plain(report)["warmup_s"] == told
+        assert line in views.text(report)
+        assert ("left out" in views.text(report)) is (not warmed_up)
+        assert "warmup" not in views.text(replace(report, sent=None))
+
+
 def test_text_holds_everything_once() -> None:
     explanation = Explanation(Speed(1e6), Speed(2e6), Speed(3e6), Speed(1e6))
     text = views.text(replace(REPORT, explanation=explanation, problems=("p",), ended_by="SIGINT", warmup_ns=10**9))
