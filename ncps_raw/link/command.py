@@ -13,12 +13,14 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from ncps_capture.errors import FileFault
+
 from ncps_raw import net
 from ncps_raw.interrupts import Interrupts
 from ncps_raw.link import measure, meeting
 from ncps_raw.link.explain import Explanation, Speed
 from ncps_raw.link.meeting import Arrival, Door, NobodyThere
-from ncps_raw.link.plan import LinkPlan
+from ncps_raw.link.plan import STREAM, LinkPlan
 from ncps_raw.link.preamble import DATA
 from ncps_raw.link.pumps import Pump
 from ncps_raw.link.show import Show
@@ -172,8 +174,23 @@ def _prompt_threads() -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
+def _check_streams(plan: LinkPlan) -> None:
+    """A closed stream is refused before something else is opened under its number."""
+    if plan.transmits and plan.source == STREAM and sys.stdin is None:
+        raise FileFault(
+            "standard input is closed, so --source - has nothing to read: "
+            f"connect it (ncps {plan.command} ... <FILE), or name a file with --source"
+        )
+    if STREAM in (plan.sink, plan.results) and sys.stdout is None:
+        raise FileFault(
+            "standard output is closed, so --output - has nowhere to write: "
+            f"connect it (ncps {plan.command} ... >FILE), or name a file with --output"
+        )
+
+
 def run_link(plan: LinkPlan, interrupts: Interrupts) -> int:
     """Carry out ``plan`` and print its report. Returns the exit code; raises NcpsError for what prevents a start."""
+    _check_streams(plan)
     with _prompt_threads(), Show(plan, lambda: interrupts.stop("SIGPIPE")) as show:
         run = _Run(plan, show, interrupts)
         code = _listen(run) if plan.listens else _connect(run)

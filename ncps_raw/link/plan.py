@@ -35,6 +35,9 @@ MAX_BUFFER: Final = (1 << 31) - 1
 """What fits into the C int of SO_SNDBUF and SO_RCVBUF."""
 
 
+_NOT_OF_RECV: Final = "--source and --limit are of the end that sends; recv sends only with --bidirectional"
+
+
 @dataclass(frozen=True)
 class LinkPlan:
     """One link check. ``sends``: the command is ``send``; ``host`` None: this end listens."""
@@ -102,7 +105,7 @@ class LinkPlan:
         if self.fsync and (self.sink is None or self.sink == STREAM):
             raise UsageError("--fsync needs a file: name it with --output")
         if not self.transmits and (self.source != ZEROS or self.limit):
-            raise UsageError("--source and --limit are of the end that sends; recv sends only with --bidirectional")
+            raise UsageError(_NOT_OF_RECV)
 
     @property
     def transmits(self) -> bool:
@@ -169,9 +172,12 @@ def byte_rate(text: str, option: str) -> int:
 
 _Reader = Callable[[str, str], Any]
 _FIELDS: Final[dict[str, tuple[str, _Reader | None]]] = {
-    "--port": ("port", units.count),
+    "--port": ("port", lambda text, option: _port(text, option)),
     "--bind": ("bind", lambda text, option: _one_address(text, option)),
-    "--source": ("source", lambda text, option: text),
+    "--source": (
+        "source",
+        lambda text, option: _filled(text, option, "zeros, random, a file, or - for standard input"),
+    ),
     "--bs": ("block", units.size),
     "--size": ("size", units.size),
     "--duration": ("duration_ns", units.duration),
@@ -183,7 +189,7 @@ _FIELDS: Final[dict[str, tuple[str, _Reader | None]]] = {
     "--sndbuf": ("sndbuf", units.size),
     "--rcvbuf": ("rcvbuf", units.size),
     "--interval": ("interval_ns", units.duration),
-    "--format": ("format", lambda text, option: text),
+    "--format": ("format", lambda text, option: _filled(text, option, f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}")),
     "--fsync": ("fsync", None),
     "--bidirectional": ("bidirectional", None),
     "--keep": ("keep", None),
@@ -205,7 +211,11 @@ def build(command: str, values: Mapping[str, Any]) -> LinkPlan:
             given[field] = True if reader is None else reader(value, name)
     given["rows"] = values.get("--interval") is not None
     if values.get("--output") is not None:
-        given["results" if sends else "sink"] = values["--output"]
+        given["results" if sends else "sink"] = _filled(
+            values["--output"], "--output", "a file, or - for standard output"
+        )
+    if "source" in given and not sends and not given.get("bidirectional"):
+        raise UsageError(_NOT_OF_RECV)
     if values.get("--count") is not None:
         if "size" in given:
             raise UsageError("--size and --count say the same twice: leave out one of them")
@@ -239,6 +249,20 @@ def _check_host(text: str, command: str) -> None:
     if "/" in text:
         raise UsageError(f"HOST must be a name or an address such as 10.0.0.5, not {text!r}")
     units.host(text, "HOST")
+
+
+def _filled(text: str, option: str, wanted: str) -> str:
+    """What a script makes of a variable that is not set is no name."""
+    if not text.strip():
+        raise UsageError(f"{option} is empty: name {wanted}, or leave it out")
+    return text
+
+
+def _port(text: str, option: str) -> int:
+    try:
+        return units.count(text, option)
+    except UsageError:
+        raise UsageError(f"{option} must be a port number, 1 to 65535, not {text!r}") from None
 
 
 def _one_address(text: str, option: str) -> str:

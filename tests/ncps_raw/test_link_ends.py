@@ -385,6 +385,21 @@ def test_what_is_wrong_here(words: tuple[str, ...], code: int) -> None:
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "closed", "message"),
+    [
+        (("send", HERE, "--source", "-"), "<&-", "standard input is closed, so --source - has nothing to read"),
+        (("recv", "-o", "-"), ">&-", "standard output is closed, so --output - has nowhere to write"),
+        (("send", HERE, "-o", "-"), ">&-", "standard output is closed, so --output - has nowhere to write"),
+    ],
+)
+def test_a_closed_stream_is_named_and_what_to_do(words: tuple[str, ...], closed: str, message: str) -> None:
+    code, _, err = run(*words, "-p", str(free_port()), before=("sh", "-c", f'exec "$@" {closed}', "sh"))
+    assert (code, err.count("\n")) == (3, 1)
+    assert err.startswith(f"ncps: {message}: connect it (ncps {words[0]} ... ")
+    assert "or name a file with --" in err
+
+
 def test_a_source_that_becomes_shorter_while_it_is_sent_is_no_success(tmp_path: Path) -> None:
     source = tmp_path / "data"
     source.write_bytes(bytes(20_000_000))

@@ -52,6 +52,10 @@ def test_output_is_data_for_recv_and_the_report_for_send() -> None:
     assert (sending.sink, sending.results) == (None, "x")
 
 
+def test_what_recv_sends_is_of_both_ways() -> None:
+    assert build("recv", {"--source": "zeros", "--bidirectional": True}).transmits
+
+
 def test_an_interval_that_was_asked_for_is_shown() -> None:
     assert build("recv", {"--interval": "500ms"}).rows
     assert not build("recv", {}).rows
@@ -82,6 +86,13 @@ def test_an_interval_that_was_asked_for_is_shown() -> None:
         ("recv", {"--fsync": True}, "--fsync"),
         ("recv", {"--source": "random"}, "--bidirectional"),
         ("recv", {"--limit": "1M"}, "--bidirectional"),
+        ("recv", {"--source": "zeros"}, "recv sends only with --bidirectional"),
+        ("recv", {"--output": ""}, "--output is empty: name a file, or - for standard output, or leave it out"),
+        ("send", {"HOST": "h", "--output": " "}, "--output is empty"),
+        ("send", {"HOST": "h", "--source": ""}, "--source is empty: name zeros, random, a file, or -"),
+        ("recv", {"--format": ""}, "--format is empty: name text, json or jsonl, or leave it out"),
+        ("recv", {"--port": "http"}, "--port must be a port number, 1 to 65535, not 'http'"),
+        ("recv", {"--port": ""}, "--port must be a port number, 1 to 65535, not ''"),
     ],
 )
 def test_what_cannot_be_meant(command: str, values: dict[str, Any], message: str) -> None:
