@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ncps_capture.errors import FileFault
+from ncps_capture.errors import FileFault, NcpsError
 
 from ncps_raw import net
 from ncps_raw.interrupts import Interrupts
@@ -91,6 +91,8 @@ class _Run:
         """Report one transfer. Returns its exit code."""
         sent, received = transfer.result
         problems, code = transfer.verdict
+        if _reader_left(transfer):
+            problems, code = ("whoever read what was received left before its end",), 1
         far: Both | None = None
         far_note = ""
         if self.guest is not None and transfer.ended_by is not None:
@@ -148,6 +150,12 @@ class _Run:
             None if sent is None else sent.busy,
             self.plan.limit if self.guest is None else self.guest.limit,
         )
+
+
+def _reader_left(transfer: Transfer) -> bool:
+    """Whether a pipe behind the sink was closed: an end like a peer's, and no fault of this machine."""
+    failures = [pump.failure for pump in transfer.pumps if isinstance(pump.failure, NcpsError)]
+    return bool(failures) and all(isinstance(failure.__context__, BrokenPipeError) for failure in failures)
 
 
 def _warmed_up(transfer: Transfer) -> bool:
@@ -253,7 +261,10 @@ def _connect(run: _Run) -> int:
 
 
 def _not_begun(run: _Run) -> int:
-    """Interrupted while waiting: a report of nothing, as of any interrupted run."""
+    """Interrupted while waiting: a report of nothing, as of any interrupted run. --keep has one for each client."""
+    if run.plan.keep:
+        run.show.remark(f"ended by {run.interrupts.stopped_by}: no transfer had begun")
+        return 0
     run.show.report(
         Report(
             run.plan.command,

@@ -295,6 +295,45 @@ def test_an_interrupt_while_the_other_end_is_asked_does_not_wait_for_the_answer(
     assert "interrupted while waiting for the other end's answer" in err
 
 
+@pytest.mark.parametrize("words", [("recv",), ("recv", "--format", "jsonl"), ("send", "-l")])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_planned_end_of_a_listener_that_keeps_on_is_no_failure(
+    words: tuple[str, ...], number: signal.Signals
+) -> None:
+    """With and without --keep, and with no client ever."""
+    for keep in (True, False):
+        port = str(free_port())
+        listener = start(*words, *(("--keep",) if keep else ()), "-p", port)
+        await_listener(int(port), listener)
+        listener.send_signal(number)
+        code, out, err = finish(listener)
+        assert code == (0 if keep else 1)
+        assert ("interrupted before the other end came" in out) is not keep
+        if keep:
+            assert (out, "Problem" in err) == ("", False)
+            assert f"ended by {number.name}: no transfer had begun" in err
+
+
+@pytest.mark.parametrize("way", [(), ("--copy",)])
+def test_whoever_reads_standard_output_may_leave(way: tuple[str, ...]) -> None:
+    """As with any pipe it is no fault of this machine."""
+    port = str(free_port())
+    receiver = subprocess.Popen(
+        [NCPS, "recv", "-p", port, "-o", "-", *way], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    await_listener(int(port), receiver)  # type: ignore[arg-type]
+    sender = start("send", HERE, "-p", port, "--size", "100MB")
+    assert receiver.stdout is not None
+    assert receiver.stderr is not None
+    receiver.stdout.read(10)
+    receiver.stdout.close()
+    with receiver.stderr as stderr:
+        err = stderr.read().decode()
+    assert receiver.wait() == 1
+    assert "Problem: whoever read what was received left before its end" in err
+    assert finish(sender)[0] == 1
+
+
 def filled(stack: ExitStack, port: int) -> str:
     """The state of one more connection to a listener that accepts nobody: established, or not answered."""
     sock = stack.enter_context(socket.socket())
