@@ -14,13 +14,13 @@ _SHARED: Final = """\
   --wait TIME              how long for a peer that does not come; default: for ever when listening, when
                            connecting 10s without trying again
   --idle TIME              give up when nothing has moved for so long, counted from the moment of connecting
-  --streams N              connections at once, at most 48, default 1; the bytes are shared out; the same number
-                           at both ends, unless --both tells the other one
+  --streams N              connections at once, at most 48, default 1; the bytes are shared out equally beforehand;
+                           the same number at both ends, unless --both tells the other one
   --bidirectional          both ways at once; at both ends, unless --both tells the other one
   --both                   of the end that connects: both ends are ncps, show both ends' figures
   --explain                measure each part alone as well, and name the bottleneck; the network alone and the
                            far end only with --both
-  --warmup TIME            leave the first TIME out of the figures
+  --warmup TIME            leave the first TIME out of the figures; of a shorter transfer nothing is left out
   --sndbuf SIZE            send buffer, default: the system's
   --rcvbuf SIZE            receive buffer, default: the system's
   --copy                   plain send and recv, instead of the fastest way this system has
@@ -36,8 +36,8 @@ are 1000, 10^6, 10^9. Rates (of --limit) in the same units: 10M is 10 * 2^20 byt
 100Mbit is 10^8 bits/s. Counts (of --count): 2k is 2000. SIGUSR1 prints the totals so far; the first Ctrl-C ends
 and reports what there is, the second leaves at once.
 
-Exit codes: 0 done, 1 the peer never came, was killed or ended early, 2 command line, 3 this machine (files,
-address in use), 130 left by a second interrupt.
+Exit codes: 0 done, 1 the peer never came, was killed or ended early, or whoever read -o - left, 2 command line,
+3 this machine (files, address in use), 130 left by a second interrupt.
 """
 
 SEND: Final = f"""\

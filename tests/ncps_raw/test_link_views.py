@@ -1,12 +1,14 @@
 """A link check's report as text and JSON."""
 
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from ncps_raw.link import views
-from ncps_raw.link.books import Figures
+from ncps_raw.link import books, views
+from ncps_raw.link.books import Figures, Row
 from ncps_raw.link.explain import Explanation, Speed
 from ncps_raw.link.views import Report
 
@@ -22,6 +24,13 @@ def test_keys_that_scripts_rely_on() -> None:
     assert plain["far"]["received"]["fsync_s"] == 0.5
     assert plain["cpu_s_per_gb"] is None
     assert (plain["received"], plain["interrupted"], plain["problems"], plain["exit_code"]) == (None, None, [], 0)
+
+
+def test_every_key_is_told_on_the_page_of_the_link_check() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "link-check.md").read_text()
+    _, _, told = page.partition("## Keys of `--format json`")
+    keys = {*views.plain(REPORT), *books.plain(SENT), *books.row_plain(Row(0, 1, 0, None))}
+    assert keys <= set(re.findall(r"\w+", told.partition("\n## ")[0]))
 
 
 def test_of_recv_the_sender_s_time_comes_from_the_far_end() -> None:
