@@ -126,7 +126,8 @@ def test_a_disk_that_fills_ends_the_file_and_not_the_capture(listener: socket.so
     )
     connect(listener, 200, 1000)
     until_said(process, f"cannot write {path}: No space left on device: what follows is measured, but not saved; make")
-    shutil.copyfile(f"/proc/{process.pid}/root/{path}", kept)
+    there = Path("/proc", str(process.pid), "root")  # what the process sees as the top of all folders
+    shutil.copyfile(there / path.relative_to("/"), kept)
     process.send_signal(signal.SIGINT)
     code, out, err = finish(process)
     report = json.loads(out)
