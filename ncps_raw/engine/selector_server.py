@@ -273,8 +273,9 @@ class SelectorServer:
             here = self._here[host] = self._paths.number(local_name(sock)[0], host)
         peer.path = here
         self._by_fd[fd] = peer
+        # What is there already is told by the next poll. To look for it now would find nothing, and cost an
+        # exception: what a peer sends is a trip behind the ACK that made the connection.
         self._poller.register(fd, self._watched)
-        self._talk(peer, 0)
 
     # ---- the conversation -----------------------------------------------------------------------------------
 

@@ -163,17 +163,17 @@ def test_rows_of_both_ways_show_each_by_itself() -> None:
                     assert float(giga) == pytest.approx(float(mega) * 8 / 1000, abs=0.001)
 
 
-@pytest.mark.parametrize(("warmup", "left_out"), [("10s", None), ("200ms", 0.2)])
-def test_a_warm_up_longer_than_the_transfer_leaves_out_nothing(warmup: str, left_out: float | None) -> None:
-    """Also where less is left than was left out: 3 MB at 10 MB/s are 300 ms."""
-    words = ("--limit", "10MB", "--size", "3MB", "--warmup", warmup)
+@pytest.mark.parametrize(("size", "warmup", "left_out"), [(3_000_000, "10s", None), (18_000_000, "1s", 1)])
+def test_a_warm_up_longer_than_the_transfer_leaves_out_nothing(size: int, warmup: str, left_out: int | None) -> None:
+    """One that ends within the transfer is left out, also where less is left than was: 18 MB at 10 MB/s are 1.8 s."""
+    words = ("--limit", "10MB", "--size", str(size), "--warmup", warmup)
     for listener, client in (
         (["recv", "--warmup", warmup], ["send", HERE, *words]),
         (["send", "-l", *words], ["recv", HERE, "--warmup", warmup]),
     ):
         for one in both(listener, client):
             assert one["warmup_s"] == left_out
-            assert (one["bytes"] == 3_000_000) is (left_out is None)
+            assert (one["bytes"] == size) is (left_out is None)
 
 
 def test_figures_of_both_ends_at_the_client() -> None:
