@@ -6,6 +6,7 @@ import random
 import socket
 import subprocess
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -125,6 +126,34 @@ def test_data_and_end_in_one_segment_are_both_noticed(platform: str, port: int) 
         for sock in socks:
             sock.close()
     assert running.board.total(base.RX_BYTES) == 1000
+
+
+@pytest.mark.parametrize("end", ["open", "shut", "reset"])
+def test_what_came_before_the_accept_is_found(platform: str, port: int, end: str) -> None:
+    """Nothing arrives afterwards that could tell of it."""
+    board, ledger = Board(), Ledger()
+    serving = SelectorServer(server_setup([[port]]), board, ledger)
+    serving.listen()
+    socks = [connect(port) for _ in range(100)]  # more than are accepted in a round
+    for i, sock in enumerate(socks):
+        sock.sendall(b"x" * (1 + i % 3 * 1000))
+        if end == "shut":
+            sock.shutdown(socket.SHUT_WR)
+        elif end == "reset":
+            close_hard(sock)
+    thread = threading.Thread(target=serving.run)
+    thread.start()
+    try:
+        if end == "open":
+            for i, sock in enumerate(socks):
+                assert len(read(sock, 1 + i % 3 * 1000)) == 1 + i % 3 * 1000
+                sock.close()
+        board.until_counted(base.CLOSED, 100)
+    finally:
+        board.stop()
+        thread.join()
+        for sock in socks:
+            sock.close()
 
 
 def test_several_loops_serve_their_own_ports(platform: str) -> None:
