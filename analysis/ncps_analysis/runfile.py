@@ -58,7 +58,7 @@ _NEXT: Final[dict[type[Exception], str]] = {
     FileNotFoundError: "check the name, and the folder this runs in",
     PermissionError: "run it as somebody who may read it, such as with sudo",
 }
-_DAMAGED: Final = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedError, RuntimeError, ValueError)
+_DAMAGED: Final = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError, ValueError)
 
 
 # ---- writing -----------------------------------------------------------------------------------------------

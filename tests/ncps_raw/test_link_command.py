@@ -164,8 +164,8 @@ def test_rows_of_both_ways_show_each_by_itself() -> None:
 
 
 @pytest.mark.parametrize(("size", "warmup", "left_out"), [(3_000_000, "10s", None), (18_000_000, "1s", 1)])
-def test_a_warm_up_longer_than_the_transfer_leaves_out_nothing(size: int, warmup: str, left_out: int | None) -> None:
-    """One that ends within the transfer is left out, also where less is left than was: 18 MB at 10 MB/s are 1.8 s."""
+def test_a_warm_up_is_left_out_where_the_transfer_outlasts_it(size: int, warmup: str, left_out: int | None) -> None:
+    """Also where less is left than was left out: 18 MB at 10 MB/s are 1.8 s."""
     words = ("--limit", "10MB", "--size", str(size), "--warmup", warmup)
     for listener, client in (
         (["recv", "--warmup", warmup], ["send", HERE, *words]),

@@ -6,12 +6,11 @@ import random
 import socket
 import subprocess
 import sys
-import threading
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from loads import RST_ON_CLOSE, Board, Ledger, become, client, free_ports, server, server_setup, to_the_end
+from loads import RST_ON_CLOSE, Board, Ledger, Running, become, client, free_ports, server, server_setup, to_the_end
 from ncps_analysis.records import CLOSED, IO_FAILED, NO_KERNEL_RTT, OPEN
 from ncps_capture.segments import UNKNOWN
 
@@ -135,25 +134,27 @@ def test_what_came_before_the_accept_is_found(platform: str, port: int, end: str
     serving = SelectorServer(server_setup([[port]]), board, ledger)
     serving.listen()
     socks = [connect(port) for _ in range(100)]  # more than are accepted in a round
-    for i, sock in enumerate(socks):
-        sock.sendall(b"x" * (1 + i % 3 * 1000))
+    sizes = [1 + i % 3 * 1000 for i in range(100)]
+    for sock, n in zip(socks, sizes, strict=True):
+        sock.sendall(b"x" * n)
         if end == "shut":
             sock.shutdown(socket.SHUT_WR)
         elif end == "reset":
             close_hard(sock)
-    thread = threading.Thread(target=serving.run)
-    thread.start()
+    running = Running(serving, board, ledger)
     try:
         if end == "open":
-            for i, sock in enumerate(socks):
-                assert len(read(sock, 1 + i % 3 * 1000)) == 1 + i % 3 * 1000
+            for sock, n in zip(socks, sizes, strict=True):
+                assert len(read(sock, n)) == n
                 sock.close()
         board.until_counted(base.CLOSED, 100)
     finally:
-        board.stop()
-        thread.join()
+        records = running.stop()
         for sock in socks:
             sock.close()
+    assert set(records["outcome"]) == {IO_FAILED if end == "reset" else CLOSED}
+    if end != "reset":  # there the answer to the first read fails, and how much that is, is the system's
+        assert board.total(base.RX_BYTES) == sum(sizes)
 
 
 def test_several_loops_serve_their_own_ports(platform: str) -> None:
